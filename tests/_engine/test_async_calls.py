@@ -3,16 +3,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import numpy as np
+from _engine.engines import block_of
 
 from penstock._engine.async_calls import AsyncCalls, gather_alone
-from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp, CallResult
-
-
-def block_of(rows: list[Any]) -> Block:
-    count = len(rows)
-    return Block(np.zeros(count, np.int64), np.arange(count), np.zeros(count, np.uint64), rows=rows)
 
 
 def lanes_of(fn: Any, concurrency: int, **hooks: Any) -> AsyncCalls:
@@ -81,25 +75,3 @@ def test_a_failure_cancels_what_stands_behind_it_in_its_block_only() -> None:
     assert len(first) == 2
     assert [outcome.value for outcome in second] == [5, 6]
     assert cancelled == [2, 3]  # 4 was never begun
-
-
-def test_cancel_waits_for_what_cleans_up() -> None:
-    ended: list[int] = []
-
-    async def fn(x: int) -> int:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)
-            ended.append(x)
-        return x
-
-    async def main() -> None:
-        lanes = lanes_of(fn, 2)
-        lanes.add(block_of([0, 1, 2]), lambda *_: ended.append(-1))
-        await asyncio.sleep(0)
-        await lanes.cancel()
-        assert len(lanes) == 0
-
-    asyncio.run(main())
-    assert sorted(ended) == [0, 1]

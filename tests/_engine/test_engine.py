@@ -7,30 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from _engine.engines import engine_of
 
 import penstock as ps
-from penstock._contracts.event import Event
-from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
-from penstock._engine.lowering import lower
 from penstock._engine.segment import SHARED
-from penstock._engine.slots import anonymous_memory
 from penstock._ops.worker import WorkerContext
 
 LIMIT_S = 30.0
-
-
-def engine_of(
-    dataset: ps.Dataset, *, num_workers: int = 2, memory_bytes: int = 1 << 28, listeners: list[Callable[[Event], None]] | None = None
-) -> Engine:
-    return Engine(
-        lower(dataset._root),
-        num_workers=num_workers,
-        memory_bytes=memory_bytes,
-        start=Token((0, 0)),
-        allocate=anonymous_memory,
-        listeners=listeners or [],
-    )
 
 
 def numbers(count: int = 20) -> ps.Dataset:
@@ -57,7 +41,7 @@ def test_what_a_consumer_does_while_a_worker_looks_for_work_makes_it_look_again(
     consumer: Callable[[Engine], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker is not parked yet, so the ring reaches nobody."""
-    engine = engine_of(numbers())
+    engine = engine_of(numbers(), num_workers=2, memory_bytes=1 << 28)
     look, looks, claimed = engine._next_task, itertools.count(), []
 
     def look_in_vain_once(pool: str, worker: int) -> Any:
@@ -77,7 +61,7 @@ def test_what_a_consumer_does_while_a_worker_looks_for_work_makes_it_look_again(
 
 def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
     for _ in range(10):  # which of the two is woken is not known
-        engine = engine_of(ps.from_source(range(10**9)))
+        engine = engine_of(ps.from_source(range(10**9)), num_workers=2, memory_bytes=1 << 28)
         while (task := engine.try_claim()) is not None:  # until enough is ready
             engine.run(task, WorkerContext(0))
         claims: dict[int, Any] = {}

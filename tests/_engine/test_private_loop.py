@@ -7,16 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _engine.engines import block_of
 
 import penstock as ps
 from penstock._engine.async_calls import PrivateLoop, gather_alone
-from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp
-
-
-def block_of(rows: list[Any]) -> Block:
-    count = len(rows)
-    return Block(np.zeros(count, np.int64), np.arange(count), np.zeros(count, np.uint64), rows=rows)
 
 
 def awaited(fn: Any, concurrency: int = 8) -> AwaitedOp:

@@ -159,12 +159,6 @@ def test_a_byte_budget_of_nothing_still_leaves_three_batches(seed: int) -> None:
     assert stepper.most_in_flight <= 3
 
 
-@given(SEEDS)
-def test_a_consumer_that_keeps_every_batch_still_gets_all_of_them(seed: int) -> None:
-    stepper = Stepper(ps.from_source(list(range(200))).batch(4), seed, num_workers=4, keep=10_000).run()
-    assert items(stepper) == [list(range(start, start + 4)) for start in range(0, 200, 4)]
-
-
 def test_prefetch_lets_more_chunks_be_ready() -> None:
     dataset = ps.from_source(list(range(2000))).map(double).batch(2)
     few, many = Stepper(dataset, 1, num_workers=1), Stepper(dataset.prefetch(30), 1, num_workers=1)

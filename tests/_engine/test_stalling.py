@@ -9,27 +9,17 @@ import warnings
 from typing import Any
 
 import pytest
+from _engine.engines import engine_of
 
 import penstock as ps
 from penstock._contracts.event import Notice
-from penstock._engine.chunk import Token
-from penstock._engine.engine import Engine
-from penstock._engine.lowering import lower
-from penstock._engine.slots import anonymous_memory
 from penstock._engine.watchdog import Watch
 from penstock.errors import FeedStalled
 
 
-def engine_of(watch: Watch, listeners: list[Any] | None = None) -> Engine:
-    return Engine(
-        lower(ps.from_source(range(9))._root), num_workers=1, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory,
-        listeners=listeners or [], watch=watch,
-    )  # fmt: skip
-
-
 def test_an_engine_without_workers_ends_its_consumers_wait_with_a_fault_of_ours() -> None:
     events: list[Any] = []
-    engine = engine_of(Watch(0.01), [events.append])
+    engine = engine_of(ps.from_source(range(9)), watch=Watch(0.01), listeners=[events.append])
     engine.wait()
     ready = engine.poll()
     assert ready is not None
@@ -40,7 +30,7 @@ def test_an_engine_without_workers_ends_its_consumers_wait_with_a_fault_of_ours(
 
 
 def test_an_engine_that_is_told_to_warn_goes_on() -> None:
-    engine = engine_of(Watch(0.01, "warn"))
+    engine = engine_of(ps.from_source(range(9)), watch=Watch(0.01, "warn"))
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         with pytest.raises(RuntimeWarning, match="no worker has anything to do"):
@@ -50,7 +40,7 @@ def test_an_engine_that_is_told_to_warn_goes_on() -> None:
 
 def test_who_has_gone_on_when_the_facts_are_gathered_is_no_stall() -> None:
     events: list[Any] = []
-    engine = engine_of(Watch(0.01), [events.append])
+    engine = engine_of(ps.from_source(range(9)), watch=Watch(0.01), listeners=[events.append])
     engine._report_stall("stuck")
     assert engine.poll() is None
     assert events == []

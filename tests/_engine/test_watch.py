@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from _engine.engines import engine_of
 
 import penstock as ps
 from penstock._engine.chunk import Token
 from penstock._engine.compute import HERE
-from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
 from penstock._engine.program import IN_PROGRAM
 from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED
-from penstock._engine.slots import anonymous_memory
 from penstock._engine.watchdog import Watch, WorkerMonitor, element_of, pool_words
 from penstock._ops.worker import WorkerContext
 from penstock._workers.threads import work
@@ -54,10 +53,7 @@ class Running:
 
     def __init__(self, dataset: ps.Dataset, watch: Watch, listeners: list[Any] | None = None) -> None:
         self.watch = watch
-        self.engine = Engine(
-            lower(dataset._root), num_workers=1, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory,
-            listeners=listeners or [], watch=watch,
-        )  # fmt: skip
+        self.engine = engine_of(dataset, listeners=listeners or [], watch=watch)
         self.threads = [threading.Thread(target=work, args=(self.engine, pool, 0), name=f"w-{pool}") for pool in self.engine.pools]
 
     @property

@@ -4,7 +4,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import kernels
 from penstock._ops.worker import KeyedGenerator
 
 WORDS = st.integers(0, 2**64 - 1)
@@ -34,9 +33,3 @@ def test_the_generator_of_a_key_is_a_fresh_numpy_philox(seed: int, stage: int, k
     keyed = KeyedGenerator(seed, stage)
     for epoch, index, lane in [*keys, *keys]:
         assert some_numbers(keyed.at(epoch, index, lane)) == some_numbers(fresh(seed, stage, epoch, index, lane))
-
-
-@given(WORDS, st.integers(0, 50), PLACES, PLACES, WORDS)
-def test_the_kernel_draws_the_same_numbers_as_the_generator(seed: int, stage: int, epoch: int, index: int, lane: int) -> None:
-    block = kernels.philox_uniform(seed, stage, np.array([epoch]), np.array([index]), np.array([lane], np.uint64), 9)
-    assert block[0].tolist() == KeyedGenerator(seed, stage).at(epoch, index, lane).random(9).tolist()

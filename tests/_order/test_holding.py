@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from _order.references import bucketed, concatenated, drawn, first_fitted, windowed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._order.chain import BufferedElement, Chain, HoldingFold
 from penstock._order.holding import BucketFold, ConcatenateFold, Group, PackFold, ShuffleBufferFold, WindowFold
-from penstock.errors import StateDamaged
 
 PASSES = st.lists(st.lists(st.integers(0, 9), max_size=25), min_size=1, max_size=3)
 
@@ -143,22 +141,3 @@ def test_work_for_an_item_does_not_grow_with_what_is_held() -> None:
     for item in range(1000):
         chain.push(item)
     assert len(asked) == 1000
-
-
-@pytest.mark.parametrize(
-    ("fold", "saved", "words"),
-    [
-        (BucketFold((4,), (2, 2), False, weight), [[0]], "1 buckets instead of 2"),
-        (BucketFold((4,), (2, 2), False, weight), [[0], [True]], "True for a number"),
-        (PackFold(8, 2, weight), [[1.0]], "1.0 for a number"),
-        (ConcatenateFold(8, weight), [[0, -2]], "-2 for a number"),
-        (ShuffleBufferFold(4, 100, 0, True, weight), {"pass": -1, "draws": 0, "held": []}, "-1 for a number"),
-        (WindowFold(2, 1, 1, False), {"gap": "1", "held": []}, "'1' for a number"),
-    ],
-)
-def test_numbers_that_were_never_saved_are_refused(fold: HoldingFold, saved: Any, words: str) -> None:
-    with pytest.raises(StateDamaged) as caught:
-        fold.numbers(saved)
-    assert caught.value.what == f"the state's fold state has {words}"
-    assert caught.value.where == "load_state_dict()"
-    assert caught.value.fix == "use an older checkpoint; this one would skip or repeat elements"

@@ -5,21 +5,13 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
+from _engine.engines import engine_of
 from faults.ways import engine_threads
 
 import penstock as ps
-from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
-from penstock._engine.lowering import lower
-from penstock._engine.slots import anonymous_memory
 from penstock._workers.inline import abandon
 from penstock._workers.threads import ThreadsExecutor
-
-
-def engine_of(dataset: ps.Dataset, num_workers: int) -> Engine:
-    return Engine(
-        lower(dataset._root), num_workers=num_workers, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory, listeners=[]
-    )
 
 
 def test_the_workers_end_and_the_generator_is_closed_before_it_returns() -> None:
@@ -66,7 +58,7 @@ def test_a_worker_in_which_the_collector_finds_the_feed_does_not_wait_for_the_ot
         return collects(x)
 
     first = ps.from_source(range(10)).map(waits, concurrency=1)
-    engine = engine_of(first.map(collects_in_the_loop if asynchronous else collects, concurrency=2 - asynchronous), num_workers=1)
+    engine = engine_of(first.map(collects_in_the_loop if asynchronous else collects, concurrency=2 - asynchronous))
     here.append((engine, ThreadsExecutor(engine)))
     failures = engine.scheduler.failures  # the end lets go of the list
     with warnings.catch_warnings(record=True) as caught:

@@ -4,17 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from _engine.engines import engine_of
 
 import penstock as ps
-from penstock._engine.chunk import Token
-from penstock._engine.engine import Engine
-from penstock._engine.lowering import lower
-from penstock._engine.slots import anonymous_memory
 from penstock._workers.inline import InlineExecutor
-
-
-def engine_of(dataset: ps.Dataset) -> Engine:
-    return Engine(lower(dataset._root), num_workers=1, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory, listeners=[])
 
 
 def test_an_interrupted_generator_is_a_prompt_interrupt() -> None:

@@ -15,6 +15,7 @@ import pytest
 from penstock._workers.inbox import Inbox
 from penstock._workers.outbox import Outbox, has_shared_memory
 from penstock._workers.pipe import Pipe
+from penstock.testing.runs import same
 
 needs_memory_files = pytest.mark.skipif(not has_shared_memory(), reason="no anonymous memory files here")
 
@@ -58,16 +59,6 @@ def mapped() -> Iterator[Both]:
     made = Both(shared=True, max_leased=3)
     yield made
     made.close()
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return isinstance(b, dict) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tolist() == b.tolist()
-    return bool(a == b)
 
 
 def test_trees_of_arrays_of_any_dtype_layout_and_size_arrive_bit_by_bit(both: Both) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from _workers.in_workers import Bound, abs_or_die, marked, numbered, numbered_but_six
 from core import core
+from feeds import resumed
 
 import penstock as ps
 
@@ -47,9 +48,7 @@ def test_where_it_runs_is_no_part_of_the_plan_of_a_state() -> None:
     with source.map(numbered, executor="processes", concurrency=1).batch(10).feed() as feed:
         next(feed)
         state, wanted = feed.state_dict(), [batch["number"].tolist() for batch in feed]
-    with source.map(numbered).batch(10).feed(executor="inline") as feed:
-        feed.load_state_dict(state)
-        assert [batch["number"].tolist() for batch in feed] == wanted
+    assert [batch["number"].tolist() for batch in resumed(source.map(numbered).batch(10), state, executor="inline")] == wanted
 
 
 def test_an_element_that_kills_the_process_of_its_stage_is_named() -> None:

@@ -4,18 +4,10 @@ import threading
 import time
 from typing import Any
 
+from _engine.engines import engine_of
+
 import penstock as ps
-from penstock._engine.chunk import Token
-from penstock._engine.engine import Engine
-from penstock._engine.lowering import lower
-from penstock._engine.slots import anonymous_memory
 from penstock._workers.threads import ThreadsExecutor
-
-
-def engine_of(dataset: ps.Dataset, num_workers: int = 2) -> Engine:
-    return Engine(
-        lower(dataset._root), num_workers=num_workers, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory, listeners=[]
-    )
 
 
 def ours() -> list[threading.Thread]:
@@ -30,7 +22,7 @@ def test_threads_that_do_not_end_in_time_are_named_and_share_one_deadline() -> N
         gate.wait(30)
         return x
 
-    engine = engine_of(ps.from_source(list(range(8))).map(stuck).batch(2))
+    engine = engine_of(ps.from_source(list(range(8))).map(stuck).batch(2), num_workers=2)
     executor = ThreadsExecutor(engine)
     executor.start()
     busy.wait(30)
@@ -49,7 +41,7 @@ def test_a_worker_that_joins_does_not_wait_for_itself() -> None:
         answers.append(executor.join(30.0))
         return x
 
-    engine = engine_of(ps.from_source([1]).map(close), num_workers=1)
+    engine = engine_of(ps.from_source([1]).map(close))
     executor = ThreadsExecutor(engine)
     executor.start()
     for thread in ours():

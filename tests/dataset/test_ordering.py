@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from dataset.small import endless, numbers
+from feeds import state_behind
 from sources.groups import Grouped
 
 import penstock as ps
@@ -28,32 +27,10 @@ def test_a_mix_with_an_endless_dataset_is_as_long_as_the_finite_ones_last() -> N
     assert numbers(2).mix(endless(), weights=[1, 2]).take(3)[1] == 0
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3])
-def test_a_shuffle_of_groups_goes_on_with_other_workers_and_on_other_ranks(shards: int) -> None:
-    def ranks(count: int) -> list[Any]:
-        ds = ps.from_source(Grouped([7, 5, 9, 3, 12])).shuffle(seed=3, window_groups=2)
-        return [ds.shard(count, rank).batch(3, drop_remainder=True).repeat(2) for rank in range(count)]
-
-    whole = list(ps.from_source(Grouped([7, 5, 9, 3, 12])).shuffle(seed=3, window_groups=2).repeat(2))
-    state: Any = None
-    head: list[int] = []
-    for ds in ranks(2):
-        with ds.feed(executor="threads", num_workers=3) as feed:
-            head += [number for _ in range(2) for number in next(feed).tolist()]
-            state = feed.state_dict()
-    assert sorted(head) == sorted(whole[:12])
-    rest: list[int] = []
-    for ds in ranks(shards):
-        with ds.feed(executor="threads", num_workers=1) as feed:
-            feed.load_state_dict(state)
-            rest += next(feed).tolist()
-    assert sorted(rest) == sorted(whole[12 : 12 + 3 * shards])
-
-
 def test_a_state_of_other_groups_is_refused() -> None:
-    with ps.from_source(Grouped([4, 4])).shuffle(window_groups=1).feed() as feed:
-        next(feed)
-        state = feed.state_dict()
-    with ps.from_source(Grouped([2, 6])).shuffle(window_groups=1).feed() as feed, pytest.raises(ps.errors.StateMismatch) as caught:
+    state = state_behind(ps.from_source(Grouped([4, 4])).shuffle(window_groups=1))
+    with (
+        ps.from_source(Grouped([2, 6])).shuffle(window_groups=1).feed() as feed,
+        pytest.raises(ps.errors.StateMismatch, match=r"shuffle\(window_groups=1 of "),
+    ):
         feed.load_state_dict(state)
-    assert "shuffle(window_groups=1 of " in str(caught.value)

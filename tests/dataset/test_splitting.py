@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 from dataset.small import double, noisy, numbers
+from feeds import resumed
 
 import penstock as ps
 from penstock.errors import StateMismatch
@@ -63,9 +64,7 @@ def test_a_feed_of_a_part_resumes_exactly_and_its_state_belongs_to_the_split() -
         got = [batch.tolist() for batch in feed]
         got += [next(iter_).tolist() for iter_ in [iter(feed)] for _ in range(4)]
         state = feed.state_dict()
-    with training(5).feed(executor="threads", num_workers=1) as feed:
-        feed.load_state_dict(state)
-        got += [batch.tolist() for batch in feed]
+    got += [batch.tolist() for batch in resumed(training(5), state, executor="threads", num_workers=1)]
     assert got == wanted
     for other, line in ((training(6), "seed=6"), (training(5, 0.8), "take(160)")):
         with other.feed() as feed, pytest.raises(StateMismatch) as caught:

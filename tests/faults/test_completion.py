@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.lives import noisy
 from faults.test_resume import _quiet, keep  # noqa: F401
-from faults.ways import UNORDERED, drained, every_unordered_way
+from faults.ways import UNORDERED, drained, every_unordered_way, resumed
 from laws.plans import plain
 
 import penstock as ps
@@ -23,10 +24,6 @@ every_unordered_thread_count = pytest.mark.parametrize("way", THREADS, ids=["1 t
 
 def copies(x: int) -> list[int]:
     return [10 * x + number for number in range(x % 4)]
-
-
-def noisy(x: int, rng: np.random.Generator) -> int:
-    return 1000 * x + int(rng.integers(1000))
 
 
 def numbers(size: int = SIZE) -> ps.Dataset:
@@ -45,16 +42,6 @@ def everything(ds: ps.Dataset) -> list[Any]:
     items, error = drained(ds.feed(executor="inline"))
     assert error is None
     return flat(items)
-
-
-def resumed(ds: ps.Dataset, state: Any, **way: Any) -> list[Any]:
-    feed = ds.feed(**way)
-    feed.load_state_dict(state)
-    if feed.epoch > 0:  # saved behind the last element: the start of the next epoch
-        return []
-    items, error = drained(feed)
-    assert error is None
-    return items
 
 
 # -- exactly once, saved anywhere (E16) ----------

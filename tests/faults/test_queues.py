@@ -287,35 +287,6 @@ def test_finalisers_that_run_inside_a_queue_may_fill_it(nervous: None) -> None:
     assert sorted(number for number in got if number >= 0) == list(range(1500))
 
 
-def test_four_threads_on_one_queue_get_each_element_exactly_once() -> None:
-    queue = FIFOQueue(16)
-    got: list[list[int]] = [[] for _ in range(4)]
-
-    def read(mine: list[int]) -> None:
-        try:
-            while True:
-                mine.append(queue.dequeue())
-        except QueueClosed:
-            return
-
-    with Crowd() as crowd:
-        crowd.start(*[lambda mine=mine: read(mine) for mine in got])
-        queue.enqueue_many(range(10_000))
-        queue.close()
-    assert sorted(number for mine in got for number in mine) == list(range(10_000))
-    assert all(mine == sorted(mine) for mine in got)
-
-
-def test_a_queue_at_its_end_says_so_each_time() -> None:
-    queue = FIFOQueue(2)
-    queue.enqueue(1)
-    queue.close()
-    assert queue.dequeue() == 1
-    for _ in range(3):
-        with pytest.raises(QueueClosed):
-            queue.dequeue()
-
-
 def test_100000_tiny_elements_through_a_reader_that_stops_and_goes_come_whole() -> None:
     queue, got = FIFOQueue(64), []
 

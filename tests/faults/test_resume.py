@@ -20,16 +20,14 @@ from typing import Any
 import numpy as np
 import pytest
 from core import core
-from faults.ways import WAYS, drained, every_way
+from faults.lives import noisy
+from faults.ways import WAYS, drained, every_way, resumed
+from feeds import state_behind
 from laws.plans import plain
 
 import penstock as ps
 
 SIZE, BATCH, EPOCHS = 46, 4, 3
-
-
-def noisy(x: Any, rng: np.random.Generator) -> Any:
-    return x * 1000 + int(rng.integers(1000))
 
 
 def usual(source: Any = None) -> ps.Dataset:
@@ -74,17 +72,6 @@ def everything(ds: ps.Dataset) -> list[Any]:
     return items
 
 
-def resumed(ds: ps.Dataset, state: Any, **way: Any) -> list[Any]:
-    """Return all that a new feed delivers behind a state."""
-    feed = ds.feed(**way)
-    feed.load_state_dict(state)
-    if feed.epoch > 0:  # saved behind the last element: the start of the next epoch
-        return []
-    items, error = drained(feed)
-    assert error is None
-    return items
-
-
 def resealed(state: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """Change fields of a state and give it the checksum that fits."""
     body = {key: value for key, value in {**copy.deepcopy(state), **changes}.items() if key != "crc32"}
@@ -92,10 +79,7 @@ def resealed(state: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def state_at(step: int, ds: ps.Dataset | None = None) -> dict[str, Any]:
-    with (usual() if ds is None else ds).feed(executor="threads", num_workers=2) as feed:
-        for _ in range(step):
-            next(feed)
-        return feed.state_dict()
+    return state_behind(usual() if ds is None else ds, step, executor="threads", num_workers=2)
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from faults.lives import copies, keep
 from faults.lives import length as small
 from faults.test_resume import _quiet, everything, resumed  # noqa: F401
 from faults.ways import UNORDERED, WAYS, every_way
+from feeds import state_behind
 from laws.epochs import rest
 from laws.plans import plain
 from sources.streams import Numbers
@@ -228,9 +229,7 @@ def test_a_state_of_other_data_in_one_of_several_sources_is_refused(place: str, 
             return ps.from_source([0, 1]).interleave(lambda k: parts[k]).batch(2)
         return (parts[0].mix(parts[1]) if place == "mix" else parts[0].zip(parts[1])).batch(2)
 
-    with ds(first, second).feed() as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(ds(first, second))
     with pytest.raises(ps.errors.StateMismatch) as refused:
         ds(first, other).feed().load_state_dict(state)
     assert {"a value": "sample_crc32", "grown": "31", "shrunk": "29"}[change] in refused.value.what
@@ -246,9 +245,7 @@ def test_files_that_changed_below_a_mix_are_refused(change: str, tmp_path: Path)
         files = ps.read_files(str(tmp_path / "*.bin"))
         return ps.from_source([{"path": "", "data": b""}] * 8).mix(files, weights=[1, 3]).filter(lambda element: True).shuffle(4)
 
-    with ds().feed() as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(ds())
     if change == "grown":
         (tmp_path / "8.bin").write_bytes(b"new")
     elif change == "shrunk":

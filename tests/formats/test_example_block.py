@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from formats.tfrecords import block_of
 
 import penstock as ps
 from penstock._contracts.source import RowFailed
@@ -14,11 +15,6 @@ from penstock.errors import RecordError
 from penstock.formats.example import ExampleReader
 
 FEATURES: dict[str, Any] = {"x": ps.FixedLenFeature((2, 1), "float32"), "y": ps.FixedLenFeature((), "int64", -1)}
-
-
-def block_of(*records: bytes) -> tuple[Any, Any, Any]:
-    lengths = np.array([len(one) for one in records], np.int64)
-    return np.frombuffer(b"".join(records), np.uint8), np.cumsum(lengths) - lengths, lengths
 
 
 def test_columns_are_written_into_the_rows_that_are_given() -> None:

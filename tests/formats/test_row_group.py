@@ -45,22 +45,6 @@ def test_a_null_is_told_with_its_row_and_column(array: Any) -> None:
         assert group.null_at(np.array([2, 0, 1])) == (2, "x")
 
 
-@pytest.mark.parametrize(
-    ("array", "value"),
-    [
-        (pa.array([1.5, None]), -1.0),
-        (pa.array([True, None]), False),
-        (pa.array(["a", None], pa.string_view()), ""),
-        (pa.array(["a", None]).dictionary_encode(), "none"),
-        (pa.array([7, None]).dictionary_encode(), 0),
-    ],
-)
-def test_a_value_may_stand_for_null(array: Any, value: Any) -> None:
-    group = group_of(pa.table({"x": array}), x=value)
-    assert group.null_at(np.arange(2)) is None
-    assert plain(group.values[0].take(np.array([1]))[0]) == value
-
-
 def test_words_of_a_dictionary_are_there_once_however_many_rows_have_them() -> None:
     word = "x" * 1_000_000
     codes = pa.array(np.zeros(100_000, np.int32))
@@ -85,12 +69,6 @@ def test_ragged_values_do_not_hold_the_group() -> None:
     (values,) = group_of(pa.table({"x": pa.array([[1, 2], [3]])})).values
     taken = values.take(np.array([0, 1]))
     assert all(row.base is None for row in taken)
-
-
-def test_several_chunks_are_one_column() -> None:
-    chunks = pa.chunked_array([pa.array(["a", "b"]).dictionary_encode(), pa.array(["c", "a"]).dictionary_encode()])
-    group = group_of(pa.table({"x": chunks, "y": pa.chunked_array([[1, 2], [3, 4]]), "z": pa.chunked_array([["p"], ["q", "r", "s"]])}))
-    assert [values.take(np.array([3, 0, 2])) for values in group.values] == [["a", "a", "c"], [4, 1, 3], ["s", "p", "r"]]
 
 
 def test_an_empty_table_has_no_values() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import sys
-import tarfile
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -241,9 +239,8 @@ def test_a_sample_has_at_most_256_members_and_its_bytes_fit_32_bits() -> None:
     assert spans(b"".join(parts[:256]) + END) == [(0, 256 * 512)]
     assert "more than 256 members" in refusal(b"".join(parts) + END)
     huge = 1 << 32
-    with pytest.raises(RecordError) as caught:
+    with pytest.raises(RecordError, match=r"the member has more than 4294967295 bytes, member 'a\.x'"):
         find_samples(iter(pieces(header(b"a.x", b"\x80" + huge.to_bytes(11, "big")))), huge + 512, "x.tar")
-    assert "the member has more than 4294967295 bytes, member 'a.x'" in str(caught.value)
 
 
 def test_members_are_scanned_without_a_python_object_for_each() -> None:
@@ -261,27 +258,21 @@ def test_members_are_scanned_without_a_python_object_for_each() -> None:
     assert peak < 12_000_000 + 400 * count
 
 
-def numbered(count: int, step: int = 8192) -> Iterator[np.ndarray]:
-    """Give the headers of so many empty members, each a sample, in pieces."""
-    block = np.tile(np.frombuffer(header(b"0000000.a"), np.uint8), (step, 1))
+def numbered(count: int) -> Iterator[np.ndarray]:
+    """Give the headers of so many empty members, each a sample, in pieces of 512."""
+    block = np.tile(np.frombuffer(header(b"0000000.a"), np.uint8), (512, 1))
     plain = int(block[0].sum()) - int(block[0, 148:156].sum()) + 8 * 32
-    for start in range(0, count, step):
-        digits = np.arange(start, start + step)[:, None] // 10 ** np.arange(6, -1, -1) % 10
+    for start in range(0, count, 512):
+        digits = np.arange(start, start + 512)[:, None] // 10 ** np.arange(6, -1, -1) % 10
         block[:, :7] = 48 + digits
         sums = plain + digits.sum(axis=1)
         block[:, 148:154] = 48 + sums[:, None] // 8 ** np.arange(5, -1, -1) % 8
         yield block.reshape(-1)
 
 
-def test_a_million_members_of_any_number_of_pieces_are_found() -> None:
-    count = 1 << 20
-    found = find_samples(numbered(count), count * 512, "x.tar")
-    assert np.array_equal(found["offsets"], np.arange(0, count * 512, 512))
-
-
 def calls_for(count: int) -> int:
     """Return how many functions, of Python and C, are called to find so many samples."""
-    calls, pieces = 0, list(map(np.copy, numbered(count, 512)))
+    calls, pieces = 0, list(map(np.copy, numbered(count)))
 
     def note(frame: Any, event: str, argument: Any) -> None:
         nonlocal calls
@@ -301,18 +292,3 @@ def test_twice_as_many_members_are_twice_the_work() -> None:
     one, two = calls_for(1 << 14), calls_for(1 << 15)
     assert two < 2.1 * one
     assert two < (1 << 15) / 4, "and not a call for each"
-
-
-@pytest.mark.parametrize("style", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_what_tarfile_writes_is_read_in_each_of_its_formats(style: int) -> None:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=style) as file:
-        for number in range(40):
-            for field in ("jpg", "cls"):
-                info = tarfile.TarInfo(f"{'d' * (number * 3 % 97)}/{number:04}.{field}")
-                info.size = number * 50
-                file.addfile(info, io.BytesIO(bytes(info.size)))
-    found = find(out.getvalue())
-    with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as file:
-        assert found["offsets"].tolist() == [info.offset for info in file.getmembers()[::2]]
-    assert found["meta"]["end"] == "blocks"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from formats.archives import END, member, pax, pieces, sample
 from numpy.typing import NDArray
 
@@ -47,15 +46,6 @@ def test_no_sample_gives_none() -> None:
     assert samples == []
 
 
-@pytest.mark.parametrize(("place", "number"), [(0, 0), (600, 0), (1023, 0), (2560 + 513, 1), (len(DATA) - 1024 - 1, 2)])
-def test_a_changed_byte_fails_its_sample_and_those_before_it_are_there(place: int, number: int) -> None:
-    samples, error = split(DATA[:place] + bytes([DATA[place] ^ 1]) + DATA[place + 1 :])
-    assert len(samples) == number
-    assert error is not None
-    assert f"'x.tar', offset {1000 * number}" in error.where
-    assert ("check sum" in error.what) or ("no tar header" in error.what)
-
-
 def test_a_flipped_bit_in_any_byte_of_a_sample_is_found() -> None:
     found = find_samples(iter(pieces(DATA)), len(DATA), "x.tar")
     spans = (found["offsets"], found["lengths"], found["crc32c"])
@@ -64,10 +54,11 @@ def test_a_flipped_bit_in_any_byte_of_a_sample_is_found() -> None:
         for bit in range(8) if place < 512 else (place % 8,):
             data[place] ^= 1 << bit
             samples: list[TarSample] = []
-            error = split_samples(data, *spans, samples, lambda number: ("x.tar", 0))
+            error = split_samples(data, *spans, samples, lambda number: ("x.tar", 10_000 * number))
             data[place] ^= 1 << bit
-            assert error is not None
             assert len(samples) == (place >= 2560) + (place >= 3584)
+            assert error is not None
+            assert int(error.where.removeprefix("'x.tar', offset ")) // 10_000 == len(samples)
 
 
 def test_of_two_bad_samples_the_first_is_named_whatever_is_wrong_with_it() -> None:

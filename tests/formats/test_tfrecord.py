@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError, RecordError, SpecError
-from penstock.formats.tfrecord import RecordWriter, frame, read_records
+from penstock.formats.tfrecord import RecordWriter, read_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfrecord"
 GOLDEN_RECORDS = [b"", b"a", b"penstock" * 100, bytes(range(256)) * 3, bytes(1000)]
@@ -211,11 +211,6 @@ def test_a_bomb_in_one_record_is_refused_with_its_ratio() -> None:
 def test_many_small_records_of_nothing_are_no_bomb() -> None:
     records = [bytes(1 << 16)] * 200
     assert read(tfrecord(records, "GZIP"), compression="GZIP") == records
-
-
-def test_a_frame_is_length_sum_data_sum() -> None:
-    assert frame(b"") == bytes.fromhex("0000000000000000 29039807 d8ea82a2")
-    assert len(frame(b"abc")) == 19
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

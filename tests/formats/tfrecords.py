@@ -7,10 +7,11 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.formats.tfrecord import RecordWriter
 from penstock.kernels.framing import crc32c, masked
-
-__all__ = ["FIVE", "borders", "header", "record_at", "tfrecord", "write_tfrecord"]
 
 FIVE = [b"first", b"", b"third record", b"\0\0\0", b"the fifth"]
 
@@ -46,3 +47,9 @@ def header(length: int) -> bytes:
     """Return a length field with its right check sum."""
     field = struct.pack("<Q", length)
     return field + struct.pack("<I", masked(crc32c(field)))
+
+
+def block_of(*records: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Return records one behind the other, and where they begin and how long they are."""
+    lengths = np.array([len(one) for one in records], np.int64)
+    return np.frombuffer(b"".join(records), np.uint8), np.cumsum(lengths) - lengths, lengths

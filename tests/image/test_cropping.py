@@ -43,14 +43,6 @@ def test_a_random_crop_is_a_window_of_the_padded_image(
     assert np.array_equal(block[0], wanted)
 
 
-def test_every_place_is_reached() -> None:
-    operator = image.random_crop("x", 2, padding=1)
-    values = np.arange(1, 10, dtype=np.uint8).reshape(3, 3, 1)
-    rng = np.random.default_rng(0)
-    seen = {operator.apply(values, rng.random(2).tolist(), None, None).tobytes() for _ in range(500)}
-    assert len(seen) == 16
-
-
 @pytest.mark.parametrize(
     ("operator", "text"),
     [
@@ -70,9 +62,8 @@ def test_an_image_smaller_than_the_crop_is_a_spec_error(photo: Photo, operator: 
 
 
 def test_a_block_smaller_than_the_crop_is_the_same_error(photo: Photo) -> None:
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError, match="smaller than the crop 80 x 80"):
         image.random_crop("x", 80).apply_block(photo[None], np.zeros((1, 2)), None, None)
-    assert "smaller than the crop 80 x 80" in caught.value.what
 
 
 @pytest.mark.parametrize(("argument", "number"), [("padding", -1), ("padding", 1.5), ("fill", 256), ("fill", -1), ("fill", True)])

@@ -123,9 +123,8 @@ def test_bytes_changed_in_a_jpegs_entropy_data_are_an_error_where_libjpeg_can_te
     data = bytearray(encode(photo, "JPEG"))
     middle = len(data) // 2
     data[middle : middle + 100] = b"\xff\xd9" * 50  # the end marker in the middle: fewer blocks than the header says
-    with pytest.raises(DecodeError) as caught:
+    with pytest.raises(DecodeError, match="JPEG image is damaged: "):
         image.decode(bytes(data))
-    assert "JPEG image is damaged: " in caught.value.what
 
 
 def test_any_changed_byte_of_png_pixels_is_an_error(encode: Encode, photo: Photo) -> None:
@@ -134,9 +133,8 @@ def test_any_changed_byte_of_png_pixels_is_an_error(encode: Encode, photo: Photo
     for at in range(start, len(data), max(1, (len(data) - start) // 50)):
         changed = bytearray(data)
         changed[at] ^= 0x10
-        with pytest.raises(DecodeError) as caught:
+        with pytest.raises(DecodeError, match="PNG image is damaged"):
             image.decode(bytes(changed))
-        assert "PNG image is damaged" in caught.value.what
 
 
 def png(width: int, height: int, body: bytes, bits: int = 8, colour: int = 2) -> bytes:

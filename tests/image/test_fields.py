@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from core import core
+from feeds import state_behind
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -390,9 +391,7 @@ def test_only_random_operators_have_a_seed() -> None:
 
 def test_a_state_names_what_an_operator_does_and_one_of_an_earlier_release_its_name_alone() -> None:
     def state_of(operator: Any, seed: int = 3) -> Any:
-        with ps.from_source([element()] * 4).map(operator, seed=seed).feed(num_workers=0) as feed:
-            next(feed)
-            return feed.state_dict()
+        return state_behind(ps.from_source([element()] * 4).map(operator, seed=seed), num_workers=0)
 
     def load(operator: Any, state: Any, seed: int = 3) -> None:
         with ps.from_source([element()] * 4).map(operator, seed=seed).feed(num_workers=0) as feed:

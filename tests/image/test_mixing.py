@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed
 from numpy.typing import NDArray
 
 import penstock as ps
@@ -77,9 +78,7 @@ def test_each_executor_and_a_resumed_run_give_the_same_batches(kind: str) -> Non
         with ds.feed(**way) as feed:
             first = [next(feed) for _ in range(5)]
             state = feed.state_dict()
-        with ds.feed(**way) as feed:
-            feed.load_state_dict(state)
-            rest = list(feed)
+        rest = resumed(ds, state, **way)
         assert [(one["image"].tobytes(), one["label"].tobytes()) for one in first + rest] == wanted
 
 

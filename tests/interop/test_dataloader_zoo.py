@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed
 
 import penstock as ps
 
@@ -114,9 +115,7 @@ def test_a_state_saved_by_worker_processes_goes_on_in_the_program(folder: Path) 
         state = json.loads(json.dumps(feed.state_dict()))
         rest = list(epoch)
     torch.manual_seed(8)  # the state says the seed
-    with ps.from_dataloader(make(folder, 0)).feed() as feed:
-        feed.load_state_dict(state)
-        assert all_same(list(feed), rest)
+    assert all_same(resumed(ps.from_dataloader(make(folder, 0)), state), rest)
 
 
 def test_another_seed_gives_another_order(folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed, state_behind
 
 import penstock as ps
 from penstock.errors import PlanError, StateMismatch
@@ -287,9 +288,7 @@ def test_a_sampler_that_gives_others_at_a_resume_is_an_error_that_says_what_to_c
         in caught.value.what
     )
     assert "call sampler.set_epoch(0), if it has that, before the loop" in caught.value.fix
-    with ds.feed() as feed:
-        feed.load_state_dict(json.loads(json.dumps(state)))
-        assert [int(row) for (batch,) in feed for row in batch] == rest
+    assert [int(row) for (batch,) in resumed(ds, json.loads(json.dumps(state))) for row in batch] == rest
 
 
 def test_a_state_of_the_end_of_an_epoch_goes_on_with_the_next_one_without_a_look_back() -> None:
@@ -300,15 +299,11 @@ def test_a_state_of_the_end_of_an_epoch_goes_on_with_the_next_one_without_a_look
         list(feed)
         state = feed.state_dict()
     sampler.set_epoch(1)
-    with ds.feed() as feed:
-        feed.load_state_dict(state)
-        assert [int(row) for (batch,) in feed for row in batch] == list(sampler)
+    assert [int(row) for (batch,) in resumed(ds, state) for row in batch] == list(sampler)
 
 
 def test_a_dataset_of_another_length_is_refused_at_a_resume() -> None:
-    with ps.from_dataloader(DataLoader(Numbers(40), batch_size=2)).feed() as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(ps.from_dataloader(DataLoader(Numbers(40), batch_size=2)))
     with ps.from_dataloader(DataLoader(Numbers(41), batch_size=2)).feed() as feed, pytest.raises(StateMismatch, match="samples"):
         feed.load_state_dict(state)
 

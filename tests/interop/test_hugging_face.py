@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import state_behind
 
 import penstock as ps
 from penstock.testing import check_source
@@ -46,9 +47,7 @@ def test_a_map_style_dataset_keeps_the_laws_of_a_source() -> None:
 
 
 def test_a_state_of_other_data_is_refused() -> None:
-    with ps.from_source(mapped()).feed() as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(ps.from_source(mapped()))
     other = mapped().select(range(COUNT)[::-1])
     with ps.from_source(other).feed() as feed, pytest.raises(ps.errors.StateMismatch):
         feed.load_state_dict(state)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faults.deaths import PLANS, DiesSometimes, unhurt
+from feeds import resumed
 from hypothesis import HealthCheck, given, settings
 from interop.node_kills import kill_one, slow_row
 from interop.ray_nodes import Nodes, several_nodes
@@ -253,9 +254,7 @@ def test_a_node_that_never_comes_back_is_named(nodes: Nodes) -> None:
         state = feed.state_dict()
     assert "Ray has placed no worker (CPU: 1, disk: 1)" in str(caught.value)
     assert f"gone: {only.node_ip_address}" in str(caught.value)
-    with ds.feed(**RAY) as feed:
-        feed.load_state_dict(state)
-        items += [exact(item) for item in feed]
+    items += [exact(item) for item in resumed(ds, state, **RAY)]
     assert items == reference(ds)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed
 
 import penstock as ps
 from penstock.errors import PlanError, SpecError
@@ -63,9 +64,7 @@ def test_ids_are_those_of_each_text_alone_and_what_is_no_text_is_left_out_by_its
             first = [next(feed)["tokens"].tolist() for _ in range(100)]
             state = feed.state_dict()
             assert first + [element["tokens"].tolist() for element in feed] == expected
-        with ds.feed(executor=executor, num_workers=2) as feed:
-            feed.load_state_dict(state)
-            left = [element["tokens"] for element in feed]
+        left = [element["tokens"] for element in resumed(ds, state, executor=executor, num_workers=2)]
         assert [ids.tolist() for ids in left] == expected[100:]
         assert {ids.dtype for ids in left} == {np.dtype(np.int32)}
 

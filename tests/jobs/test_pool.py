@@ -228,9 +228,8 @@ def test_when_every_start_dies_the_number_of_starts_is_bounded(times: int, num_s
 
 
 def test_a_function_that_cannot_be_read_in_a_worker_is_an_error() -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match="the function cannot be found in a worker process: this cannot be read"):
         run(acting.Unreadable(), range(10), policy=ps.Skip())
-    assert "the function cannot be found in a worker process: this cannot be read" in caught.value.what
 
 
 @pytest.mark.parametrize("executor", ["processes", "threads"])

@@ -20,13 +20,6 @@ def blank(*shape: int, dtype: Any = np.uint8) -> Any:
     return np.empty(shape, dtype)
 
 
-def test_permute_returns_a_new_array_of_int64() -> None:
-    positions = np.arange(10)
-    result = kernels.permute(positions, 10, 1)
-    assert result.dtype == np.int64
-    assert sorted(result.tolist()) == positions.tolist() == list(range(10))
-
-
 def test_permute_takes_strided_read_only_and_unaligned_positions() -> None:
     straight = np.arange(0, 20, 2)
     expected = kernels.permute(straight, 1000, 1).tolist()
@@ -98,13 +91,6 @@ def test_a_normalised_pixel_is_its_value_times_scale_plus_bias_rounded_twice(cha
     assert pixels.reshape(-1, 3).tolist() == np.array(expected).tolist()
 
 
-def test_a_crop_is_padded_where_it_leaves_the_image_and_then_mirrored() -> None:
-    values, out = np.arange(1, 7, dtype=np.uint8).reshape(1, 2, 3, 1), blank(1, 2, 3, 1)
-    for flip, rows in ((0, [[9, 9, 9], [2, 3, 9]]), (1, [[9, 9, 9], [9, 3, 2]])):
-        kernels.crop_images(values, np.array([-1]), np.array([1]), np.array([flip], np.uint8), 9, out)
-        assert out[0, :, :, 0].tolist() == rows
-
-
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "O", "m8[s]"])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("fill", [0, 7])
@@ -136,14 +122,6 @@ def test_each_element_goes_to_the_fullest_row_that_has_room(capacity: int) -> No
     assert rows(0.125, 0.5, 0.75, 0.25, 0.625) == [1, 2, 0, 0, 1]
     assert rows(0.25, 0.75, 0.75, 0.125) == [1, 0, 1, 0]  # of two rows with as much room the one that came to it last
     assert rows(*([1 / 64] * 128)) == [0] * 64 + [1] * 64
-
-
-def test_images_in_strides_are_written_mirrored_where_asked() -> None:
-    images = np.arange(120, dtype=np.uint8).reshape(2, 5, 4, 3).transpose(0, 2, 1, 3)
-    outs = [blank(4, 5, 3), blank(4, 5, 3)]
-    kernels.write_images(images, np.array([False, True]), None, None, False, outs)
-    assert np.array_equal(outs[0], images[0])
-    assert np.array_equal(outs[1], images[1, :, ::-1])
 
 
 @pytest.mark.parametrize("num_draws", [11, 900])  # with so many the GIL is let go of

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from formats.tfrecords import block_of
 
 from fuzz_examples import delimited, varint
 from penstock.errors import SpecError
@@ -28,22 +29,8 @@ def record(x: list[float] | None = None, y: int | None = None, more: bytes = b""
     return delimited(1, entries)
 
 
-def block_of(*records: bytes) -> tuple[Any, Any, Any]:
-    lengths = np.array([len(one) for one in records], np.int64)
-    return np.frombuffer(b"".join(records), np.uint8), np.cumsum(lengths) - lengths, lengths
-
-
 def outs(num: int) -> list[Any]:
     return [np.zeros((num, 2), np.float32), np.zeros(num, np.int64)]
-
-
-def test_records_in_any_order_and_twice_go_to_their_rows() -> None:
-    data, starts, lengths = block_of(record([1, 2], 5), record([3, 4]), record([5, 6], 7))
-    columns = outs(4)
-    order = np.array([2, 0, 0, 1])
-    assert parse_examples(data, starts[order], lengths[order], PLAN, columns) is None
-    assert columns[0].tolist() == [[5, 6], [1, 2], [1, 2], [3, 4]]
-    assert columns[1].tolist() == [7, 5, 5, -1]
 
 
 @pytest.mark.parametrize(
@@ -74,40 +61,12 @@ def test_a_record_that_does_not_lie_in_the_buffer_is_reported(start: int, length
     assert report == BadRecord(0, WireProblem.SPAN, -1, 0, 0)
 
 
-def test_variable_features_are_filled_in_by_a_second_call() -> None:
-    plan = make_plan([FeaturePlan(b"v", INT64, COUNT, 2, b""), FeaturePlan(b"b", BYTES, COUNT, 1, b"")])
-    first = delimited(1, entry(b"v", INT64, delimited(1, b"\x01\x02\x03\x04")) + entry(b"b", BYTES, delimited(1, b"hi")))
-    data, starts, lengths = block_of(first, delimited(1, b""), first)
-    counts = [np.zeros(3, np.int64), np.zeros(3, np.int64)]
-    assert parse_examples(data, starts, lengths, plan, counts) is None
-    assert [column.tolist() for column in counts] == [[4, 0, 4], [1, 0, 1]]
-    bad, filled = fill_examples(data, starts, lengths, plan, counts)
-    assert bad is None
-    assert filled[0] is not None
-    assert filled[1] is not None
-    values, offsets = filled[0]
-    assert (values.tolist(), offsets.tolist()) == ([1, 2, 3, 4, 1, 2, 3, 4], [0, 4, 4, 8])
-    spans, offsets = filled[1]
-    assert [data[begin : begin + length].tobytes() for begin, length in spans.tolist()] == [b"hi", b"hi"]
-    assert offsets.tolist() == [0, 1, 1, 2]
-
-
 def test_a_record_that_changed_between_the_calls_is_reported_and_nothing_is_written_behind_its_place() -> None:
     plan = make_plan([FeaturePlan(b"v", INT64, COUNT, 1, b"")])
     data, starts, lengths = block_of(delimited(1, entry(b"v", INT64, delimited(1, b"\x01\x02\x03"))))
     bad, _ = fill_examples(data, starts, lengths, plan, [np.array([1])])
     assert bad is not None
     assert (bad.fault, bad.found) == (WireProblem.COUNT, 3)
-
-
-def test_a_million_features_in_one_record_are_read_in_one_pass() -> None:
-    num = 1_000_000
-    more = entry(b"other", INT64, b"") * (num // 2) + entry(b"y", INT64, delimited(1, b"\x07")) * (num // 2)
-    data, starts, lengths = block_of(record([1, 2], more=more))
-    columns = outs(1)
-    report = parse_examples(data, starts, lengths, PLAN, columns)
-    assert report is None
-    assert columns[1].tolist() == [7]
 
 
 def test_many_declared_features_are_found_by_hash() -> None:

@@ -47,24 +47,6 @@ def in_pieces(data: bytes, sizes: list[int], capacity: int, *, csv_records: bool
     return found_all, state
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"\n\n", b"a\nb", b"x" * 64 + b"\n", b"x" * 63 + b"\n" + b"y" * 64])
-def test_lines_end_behind_their_newlines(data: bytes) -> None:
-    ends = np.empty(9, np.int64)
-    found, consumed = lines.find_lines(array(data), 100, ends)
-    assert ends[:found].tolist() == [100 + place + 1 for place, byte in enumerate(data) if byte == 10]
-    assert consumed == len(data)
-
-
-def test_the_scan_stops_where_there_is_no_more_room_and_goes_on_from_there() -> None:
-    data, ends = array(b"a\nbb\nccc\ndddd"), np.empty(2, np.int64)
-    assert lines.find_lines(data, 0, ends) == (2, 5)
-    assert ends.tolist() == [2, 5]
-    assert lines.find_lines(data[5:], 5, ends) == (1, 8)
-    assert ends[0] == 9
-    assert lines.find_lines(data, 0, ends[:0]) == (0, 0)
-    assert lines.find_records(data, 0, COMMA, QUOTE, lines.PLAIN, ends[:0]) == (0, 0, lines.PLAIN)
-
-
 @given(texts(b"\nab"), st.lists(st.integers(1, 200), min_size=1, max_size=4), st.integers(1, 40))
 def test_lines_in_pieces_are_those_of_the_whole(data: bytes, sizes: list[int], capacity: int) -> None:
     assert in_pieces(data, sizes, capacity, csv_records=False)[0] == [place + 1 for place, byte in enumerate(data) if byte == 10]
@@ -87,23 +69,6 @@ def test_records_are_those_of_pythons_csv_module(data: bytes) -> None:
         places.append(len(data))
     ours = [next(csv.reader(io.StringIO(data[start:end].decode(), newline="")), []) for start, end in pairwise(places)]
     assert ours == list(csv.reader(io.StringIO(data.decode(), newline="")))
-
-
-@pytest.mark.parametrize(
-    ("data", "state"),
-    [
-        (b"a", lines.PLAIN),
-        (b"a,", lines.BEFORE),
-        (b'a,"', lines.QUOTED),
-        (b'"a"', lines.BEHIND),
-        (b'"a"b', lines.PLAIN),
-        (b"a\n", lines.BEFORE),
-    ],
-)
-def test_the_state_says_where_a_piece_leaves_off(data: bytes, state: int) -> None:
-    ends = np.empty(4, np.int64)
-    assert lines.find_records(array(data), 0, COMMA, QUOTE, lines.BEFORE, ends)[2] == state
-    assert lines.find_records(array(b""), 0, COMMA, QUOTE, state, ends)[2] == state
 
 
 def test_arguments_that_the_c_could_not_survive_are_refused() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed, state_behind
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.epochs import rest
@@ -273,9 +274,7 @@ def test_a_state_of_a_run_in_another_order_does_not_move_to_other_shards() -> No
     def ranks(count: int) -> ps.Dataset:
         return numbers().shard(count, 0).batch(4)
 
-    with ranks(2).feed(executor="inline", ordered=False) as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(ranks(2), executor="inline", ordered=False)
     assert state["global"] is None
     with ranks(2).feed(executor="inline") as feed:
         feed.load_state_dict(state)
@@ -346,7 +345,5 @@ def test_a_generator_is_counted_in_the_order_of_the_state() -> None:
         seen = next(feed).tolist()
         state = feed.state_dict()
         first_is_due.set()
-    with ds.feed(executor="inline") as feed:
-        feed.load_state_dict(state)
-        seen += [value for batch in feed for value in batch.tolist()]
+    seen += [value for batch in resumed(ds, state, executor="inline") for value in batch.tolist()]
     assert sorted(seen) == sorted(2 * [value for value in range(1, COUNT + 1) if value != 7])

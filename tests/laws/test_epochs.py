@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed
 
 import penstock as ps
 from penstock.errors import FeedClosed, PlanError, TooManySkipped
@@ -142,11 +143,16 @@ def test_a_state_of_each_step_of_three_epochs_goes_on_with_other_workers(name: s
             assert feed.step == len(wanted)
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_set_epoch_gives_what_a_run_to_that_epoch_gives(name: str):
+def whole(name: str) -> tuple[ps.Dataset, list[Any]]:
+    """Return a plan and all its epochs."""
     once, _ = PLANS[name]
     with once.feed(executor="inline") as feed:
-        wanted = epochs(feed)
+        return once, epochs(feed)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_set_epoch_gives_what_a_run_to_that_epoch_gives(name: str):
+    once, wanted = whole(name)
     with once.feed(executor="threads", num_workers=2) as feed:
         for number in (2, 0, 1, 1):
             feed.set_epoch(number)
@@ -155,9 +161,7 @@ def test_set_epoch_gives_what_a_run_to_that_epoch_gives(name: str):
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_loop_that_is_left_is_over_and_the_next_one_is_the_following_epoch(name: str):
-    once, _ = PLANS[name]
-    with once.feed(executor="inline") as feed:
-        wanted = epochs(feed)
+    once, wanted = whole(name)
     with once.feed(executor="threads", num_workers=2) as feed:
         first = [plain(item) for item, _ in zip(feed, range(2), strict=False)]
         assert first == wanted[0][:2]
@@ -268,9 +272,7 @@ def test_a_number_in_a_limit_counts_distinct_elements():
         assert [len(epoch) for epoch in epochs(feed, 4)] == [10] * 4
         assert feed.stats().num_skipped == 4
         state = json.dumps(feed.state_dict())
-    with bad.feed(on_error=ps.Skip(limit=1)) as feed:
-        feed.load_state_dict(state)
-        assert len(list(feed)) == 10
+    assert len(resumed(bad, state, on_error=ps.Skip(limit=1))) == 10
 
     def fails_for_its_turn(x: tuple[int, int]) -> int:
         if x[0] == turn[0]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed
 from laws.plans import plain
 from sources.streams import Numbers
 
@@ -72,9 +73,7 @@ def test_saved_at_every_element_it_goes_on_with_other_options(make: Callable[[],
         with make().feed(executor="threads", num_workers=2) as feed:
             head = [plain(next(feed)) for _ in range(stop)]
             state = json.loads(json.dumps(feed.state_dict()))
-        with make().feed(executor="inline") as feed:
-            feed.load_state_dict(state)
-            assert head + [plain(item) for item in feed] == whole
+        assert head + [plain(item) for item in resumed(make(), state, executor="inline")] == whole
 
 
 @pytest.mark.parametrize("behind", [False, True])

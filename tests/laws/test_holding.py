@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from _order.references import bucketed, drawn, resampled, windowed
 from core import core
+from feeds import state_behind
 from laws.epochs import OPTIONS, rest
 from laws.plans import code, kind, packed, plain, residue, sequence
 
@@ -203,10 +204,7 @@ def test_an_error_among_the_elements_that_a_resume_reads_again_is_delivered() ->
     ds = bucket(numbers().map(fragile))
     with ds.feed(executor="inline") as feed:
         place = next(number for number, batch in enumerate(feed) if 101 in batch)
-    with ds.feed(executor="inline") as feed:
-        for _ in range(place + 1):
-            next(feed)
-        state = feed.state_dict()
+    state = state_behind(ds, place + 1, executor="inline")
     broken[0] = True
     for options in OPTIONS:
         with ds.feed(**options) as feed:
@@ -218,10 +216,7 @@ def test_an_error_among_the_elements_that_a_resume_reads_again_is_delivered() ->
 def test_data_that_got_shorter_are_an_error_and_not_an_end() -> None:
     length = [COUNT]
     ds = numbers().filter(lambda value: value < length[0]).shuffle(20, seed=3)
-    with ds.feed(executor="inline") as feed:
-        for _ in range(100):
-            next(feed)
-        state = feed.state_dict()
+    state = state_behind(ds, 100, executor="inline")
     length[0] = 5
     for options in OPTIONS:
         with ds.feed(**options) as feed:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed, state_behind
 
 import penstock as ps
 from penstock.errors import PlanError, SpecError
@@ -159,9 +160,9 @@ def test_each_pass_has_an_order_of_its_own_and_goes_on_on_other_ranks(measured: 
     )
     state = before[0].state_dict()
     for rank in range(2):
-        with ds.repeat(2).shard_by_rank(rank=rank, num_ranks=2).feed(executor="inline") as feed:
-            feed.load_state_dict(state)
-            assert contents(feed) == wanted[4 * steps + rank :: 2]
+        assert (
+            contents(resumed(ds.repeat(2).shard_by_rank(rank=rank, num_ranks=2), state, executor="inline")) == wanted[4 * steps + rank :: 2]
+        )
 
 
 @pytest.mark.parametrize("case", ["pack", *CHOSEN])
@@ -222,9 +223,7 @@ def test_a_row_of_which_all_elements_fail_is_padding_so_that_ranks_make_as_many_
         with ds.feed(num_workers=2, executor="threads", on_error=ps.Skip()) as feed:
             found.append([next(feed) for _ in range(50)])
             state = feed.state_dict()
-        with ds.feed(executor="inline", on_error=ps.Skip()) as feed:
-            feed.load_state_dict(state)
-            found[-1] += list(feed)
+        found[-1] += resumed(ds, state, executor="inline", on_error=ps.Skip())
     assert list(map(len, found)) == [len(rows) // 3] * 3
     blank = [row for part in found for row in part if not row["segment_ids"].any()]
     assert len(blank) > 10
@@ -240,9 +239,7 @@ def test_a_resume_numbers_a_cut_document_on_and_knows_a_state_of_other_positions
         state = feed.state_dict()
         rest = contents(feed)
     assert rest[0]["positions"][0] > 0
-    with ds.feed(executor="inline") as feed:
-        feed.load_state_dict(state)
-        assert contents(feed) == rest
+    assert contents(resumed(ds, state, executor="inline")) == rest
     with other.feed(executor="inline") as feed, pytest.raises(ps.errors.StateMismatch, match="positions='document'"):
         feed.load_state_dict(state)
 
@@ -288,9 +285,7 @@ def test_a_lost_column_is_an_error_of_the_source_in_worker_processes_too(tmp_pat
 
 def test_a_state_of_other_numbers_is_refused(measured: ps.Dataset, tmp_path: Path) -> None:
     other = documents().measure(tmp_path / "other", num_workers=0, length=lambda element: length(element) + 1, keep=is_kept)
-    with measured.filter(by="keep").pack_sequences(2 * ROW, by="length").feed(executor="inline") as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(measured.filter(by="keep").pack_sequences(2 * ROW, by="length"), executor="inline")
     with (
         other.filter(by="keep").pack_sequences(2 * ROW, by="length").feed(executor="inline") as feed,
         pytest.raises(ps.errors.StateMismatch, match="pack_sequences"),

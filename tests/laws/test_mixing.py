@@ -298,18 +298,26 @@ def test_weights_and_components_change_below_operators_by_number(
         assert found == own[: len(found)]
 
 
-def test_ranks_change_weights_together() -> None:
-    def rank(index: int, weights: Any) -> ps.Dataset:
-        return mixed(weights, change=ps.Dataset.repeat).take(48).shard(2, index).batch(3, drop_remainder=True)
-
-    heads = [run(rank(index, [1, 2, 3]), None, 2) for index in range(2)]
-    tails = [run(rank(index, [4, 1, 1]), heads[index][1], None, executor="threads", num_workers=2) for index in range(2)]
-    steps = zip(*(head[0] + tail[0] for head, tail in zip(heads, tails, strict=True)), strict=True)
-    dealt = [value for step in steps for row in zip(*step, strict=True) for value in row]
+def dealt_together(plans: Callable[[int], tuple[ps.Dataset, ps.Dataset]]) -> list[int]:
+    """Return what two ranks get, which go on with another plan behind two batches; each child gives its own in order."""
+    parts = []
+    for index in range(2):
+        before, behind = plans(index)
+        head, state = run(before, None, 2)
+        parts.append(head + run(behind, state, None, executor="threads", num_workers=2)[0])
+    dealt = [value for step in zip(*parts, strict=True) for row in zip(*step, strict=True) for value in row]
     assert len(dealt) == 48
     for number in range(3):
         own = of_child(number, dealt)
         assert own == passes(number, 9)[: len(own)]
+    return dealt
+
+
+def test_ranks_change_weights_together() -> None:
+    def rank(index: int, weights: Any) -> ps.Dataset:
+        return mixed(weights, change=ps.Dataset.repeat).take(48).shard(2, index).batch(3, drop_remainder=True)
+
+    dealt = dealt_together(lambda index: (rank(index, [1, 2, 3]), rank(index, [4, 1, 1])))
     assert [len(of_child(number, dealt[:12])) for number in range(3)] == mix_counts([1, 2, 3], 12)
     assert [len(of_child(number, dealt[12:])) for number in range(3)] == mix_counts([4, 1, 1], 36)
 
@@ -372,14 +380,7 @@ def test_ranks_get_a_component_more_together() -> None:
         first, *others = [child(number).repeat() for number in range(components)]
         return first.mix(*others).take(48).shard(2, index).batch(3, drop_remainder=True)
 
-    heads = [run(rank(index, 2), None, 2) for index in range(2)]
-    tails = [run(rank(index, 3), heads[index][1], None, executor="threads", num_workers=2) for index in range(2)]
-    steps = zip(*(head[0] + tail[0] for head, tail in zip(heads, tails, strict=True)), strict=True)
-    dealt = [value for step in steps for row in zip(*step, strict=True) for value in row]
-    assert len(dealt) == 48
-    for number in range(3):
-        own = of_child(number, dealt)
-        assert own == passes(number, 9)[: len(own)]
+    dealt = dealt_together(lambda index: (rank(index, 2), rank(index, 3)))
     assert [len(of_child(number, dealt[12:])) for number in range(3)] == mix_counts([1, 1, 1], 36)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import state_behind
 from hypothesis import given
 from hypothesis import strategies as st
 from laws.epochs import rest
@@ -111,9 +112,7 @@ def test_nothing_else_may_differ(then: Callable[[], ps.Dataset], words: str) -> 
 
 def test_a_state_of_another_batch_size_is_refused_with_what_goes_on_and_only_where_it_does() -> None:
     def refusal(saved: ps.Dataset, then: ps.Dataset) -> str:
-        with saved.feed(num_workers=0) as feed:
-            next(feed)
-            state = feed.state_dict()
+        state = state_behind(saved, num_workers=0)
         with then.feed(num_workers=0) as feed, pytest.raises(StateMismatch) as refused:
             feed.load_state_dict(state)
         return refused.value.fix
@@ -133,8 +132,6 @@ def test_other_names_are_refused(names: Any) -> None:
 
 
 def test_of_two_batches_neither_may_differ() -> None:
-    with numbers().batch(5).batch(2).feed() as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(numbers().batch(5).batch(2))
     with numbers().batch(5).batch(3).feed() as feed, pytest.raises(StateMismatch, match=r"batch\(3"):
         feed.load_state_dict(state, may_differ=("batch",))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import state_behind
 
 import penstock as ps
 from penstock._contracts.element import flatten
@@ -154,9 +155,7 @@ def test_a_policy_treats_a_wrong_result_as_any_failing_element() -> None:
 def test_the_declaration_is_part_of_the_plan() -> None:
     ds = numbers().take(5).map(row, output_spec=OPEN)
     assert "map(row, output_spec={'x': float32[None], 'y': int64[]})" in repr(ds)
-    with ds.feed() as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(ds)
     with ds.feed() as feed:
         feed.load_state_dict(state)
         assert int(next(feed)["y"]) == 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import state_behind
 from laws.epochs import OPTIONS, rest
 from laws.plans import plain
 
@@ -299,9 +300,7 @@ def test_an_element_that_fails_only_after_the_resume_raises_where_leaving_it_out
     def build(fn: Faulty) -> ps.Dataset:
         return numbers().map(fn, on_error=SKIP).map(tokens).pack_sequences(6, num_bins=3)
 
-    with build(Faulty(frozenset())).feed(executor="inline") as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(build(Faulty(frozenset())), executor="inline")
     for options in OPTIONS:
         with build(Faulty(frozenset({0}))).feed(**options) as feed:
             feed.load_state_dict(state)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed, state_behind
 from laws.epochs import rest
 
 import penstock as ps
@@ -231,9 +232,7 @@ def test_a_state_goes_on_with_other_ranks_and_nothing_is_lost_or_repeated(name: 
             with PLANS[name](_by_rank(0, moved_to)).feed() as feed:
                 feed.load_state_dict(states[0])
                 num_done = moved_to * len(_rows([next(feed), next(feed)], batched=batched))
-            with PLANS[name](_by_rank(0, 1)).feed() as feed:
-                feed.load_state_dict(again[0])
-                assert _rows(list(feed), batched=batched) == _whole(name)[len(done) + num_done :], at
+            assert _rows(resumed(PLANS[name](_by_rank(0, 1)), again[0]), batched=batched) == _whole(name)[len(done) + num_done :], at
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if "repeated" not in name and name not in ("mix",)])
@@ -313,9 +312,7 @@ def test_states_of_what_counts_above_the_shard_keep_their_ranks() -> None:
     def plan(num_ranks: int) -> ps.Dataset:
         return _numbers().filter(_odd).shard_by_rank(rank=0, num_ranks=num_ranks).take(10)
 
-    with plan(2).feed() as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(plan(2))
     with plan(3).feed() as feed, pytest.raises(StateMismatch, match="nothing but map, batch, repeat and prefetch"):
         feed.load_state_dict(state)
 
@@ -385,9 +382,7 @@ def test_behind_an_endless_repeat_an_element_is_computed_on_one_rank_alone() -> 
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(("rank", "num_ranks"), [(1, 2), (0, 3), (0, 1)])
 def test_the_state_of_one_rank_is_refused_on_another(rank: int, num_ranks: int, strict: bool) -> None:
-    with OWN["packs"](_by_rank(0, 2)).feed() as feed:
-        next(feed)
-        state = feed.state_dict()
+    state = state_behind(OWN["packs"](_by_rank(0, 2)))
     words = (
         rf"saved by rank 0 of 2 and this process is rank {rank} of {num_ranks}(.|\n)*fix: +load on each rank the state that it saved itself"
     )
@@ -415,9 +410,7 @@ def test_weights_change_only_where_all_ranks_are_at_the_same_place() -> None:
         return shard(_endless().mix(_endless(), weights=weights)).filter(_odd).batch(2)
 
     for shard in (_by_rank(0, 2), lambda ds: ds.shard(2, 0)):
-        with of([1, 2], shard).feed() as feed:
-            next(feed)
-            state = feed.state_dict()
+        state = state_behind(of([1, 2], shard))
         with of([2, 1], shard).feed() as feed, pytest.raises(StateMismatch, match="how many elements it has given does not follow"):
             feed.load_state_dict(state)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from feeds import state_behind
 from observe.terminals import on_a_terminal
 from observe.test_progress import Terminal
 
@@ -109,10 +110,7 @@ def test_the_epochs_of_a_feed_are_those_of_a_for_and_a_resumed_one_goes_on() -> 
         "epoch 1: 10/10 batches (100 %)",
     ]
     lines = io.StringIO()
-    with dataset.feed(num_workers=0) as feed:
-        for _ in range(4):
-            next(feed)
-        state = feed.state_dict()
+    state = state_behind(dataset, 4, num_workers=0)
     with dataset.feed(num_workers=0) as feed:
         feed.load_state_dict(state)
         assert len(list(feed.progress(stream=lines))) == 6

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from core import core
+from feeds import state_behind
 from observe.test_curves import points_of
 from programs import output_of
 
@@ -217,10 +218,7 @@ def test_of_small_batches_that_share_a_buffer_those_that_are_kept_are_counted() 
 
 def test_steps_of_kept_batches_go_on_behind_a_resume() -> None:
     dataset = ps.from_source(range(64)).map(large).batch(4)
-    with dataset.feed(executor="threads", num_workers=1) as feed:
-        for _ in range(3):
-            next(feed)
-        state = feed.state_dict()
+    state = state_behind(dataset, 3, executor="threads", num_workers=1)
     with dataset.feed(executor="threads", num_workers=1) as feed:
         feed.load_state_dict(state)
         kept = [next(feed) for _ in range(3)]

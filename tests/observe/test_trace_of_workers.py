@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -237,31 +236,6 @@ def test_a_trace_that_cannot_be_is_refused_before_a_job_is_done(tmp_path: Path) 
 
 
 # -- a kill
-
-PROGRAM = """
-import sys, time
-import penstock as ps
-
-def job(number):
-    time.sleep(0.005)
-    return number
-
-if __name__ == "__main__":
-    ps.parallel_jobs(job, range(100_000), 2, trace=sys.argv[1])
-"""
-
-
-def test_a_killed_program_leaves_a_timeline_of_its_jobs(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    path = tmp_path / "t.json"
-    command = [sys.executable, str(tmp_path / "program.py"), str(path)]
-    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}) as program:
-        wait_for(path, '"name":"job"')
-        program.kill()
-    records = loaded(path)
-    check_names(records, program.pid)
-    check_nesting(records)
-    assert {record["name"] for record in records if record["ph"] == "X"} == {"job"}
 
 
 def test_what_watches_a_feed_that_is_closed_ends_by_itself(tmp_path: Path) -> None:

@@ -80,13 +80,3 @@ def test_row_groups_of_a_parquet_file_are_bounded_in_rows_and_bytes(tmp_path: Pa
     for elements, expected in (([{"n": 1}] * 5000, [4096, 904]), ([{"b": bytes(6 << 20)}] * 4, [3, 1])):
         with parquet.ParquetFile(written(tmp_path, "parquet", None, elements)) as file:
             assert [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)] == expected
-
-
-@pytest.mark.parametrize(
-    ("fmt", "compression"), [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd")]
-)
-def test_the_same_elements_give_the_same_bytes(tmp_path: Path, fmt: str, compression: str | None) -> None:
-    if fmt == "parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    (tmp_path / "again").mkdir()
-    assert written(tmp_path, fmt, compression).read_bytes() == written(tmp_path / "again", fmt, compression).read_bytes()

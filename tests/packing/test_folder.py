@@ -31,9 +31,8 @@ def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder
     folder.prepare({**RUN, "id": "2"}, ["a"])
     assert sorted(os.listdir(tmp_path / ".packing")) == ["run.json"]
     folder.check_run("2")
-    with pytest.raises(PackError) as caught:
+    with pytest.raises(PackError, match="another packer has begun in this folder"):
         folder.check_run("1")
-    assert "another packer has begun in this folder" in str(caught.value)
     folder.clear()
     assert os.listdir(tmp_path) == []
     folder.clear()
@@ -55,19 +54,6 @@ def test_a_part_of_a_run_of_another_kind_is_refused(folder: Folder, change: dict
     assert words in str(caught.value)
 
 
-def test_another_policy_goes_on_while_nothing_is_left_out(folder: Folder) -> None:
-    folder.prepare(RUN, ["a"])
-    finish(folder, "a")
-    skips = {**RUN, "options": {**RUN["options"], "on_error": "Skip()"}}
-    folder.prepare(skips, ["a"])
-    assert folder.finished("a") is not None
-    finish(folder, "b", skipped=[{"key": []}])
-    with pytest.raises(PackError) as caught:
-        folder.prepare(RUN, ["a"])
-    assert 'its options is another: on_error was "Skip()", now "Raise()"' in str(caught.value)
-    folder.prepare(skips, ["a"])
-
-
 def test_a_run_of_another_kind_that_finished_nothing_makes_room(folder: Folder, tmp_path: Path) -> None:
     folder.prepare(RUN, ["a"])
     (tmp_path / ".packing" / "a.1.part").write_bytes(b"half")
@@ -75,16 +61,14 @@ def test_a_run_of_another_kind_that_finished_nothing_makes_room(folder: Folder, 
     folder.check_run("2")
     assert sorted(os.listdir(tmp_path / ".packing")) == ["run.json"]
     (tmp_path / "a").write_bytes(b"mine")
-    with pytest.raises(PackError) as caught:
+    with pytest.raises(PackError, match="'a' is there already"):
         folder.prepare(RUN, ["a"])
-    assert "'a' is there already" in str(caught.value)
 
 
 def test_files_that_nobody_knows_are_not_replaced(folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"mine")
-    with pytest.raises(PackError) as caught:
+    with pytest.raises(PackError, match="'a' is there already, and nothing says what it is"):
         folder.prepare(RUN, ["b", "a"])
-    assert "'a' is there already, and nothing says what it is" in str(caught.value)
     assert (tmp_path / "a").read_bytes() == b"mine"
 
 
@@ -115,9 +99,8 @@ def test_a_shard_is_finished_when_note_size_and_hash_fit(folder: Folder, tmp_pat
 def test_a_damaged_note_is_an_error_that_says_what_to_remove(folder: Folder, tmp_path: Path) -> None:
     folder.prepare(RUN, ["a"])
     (tmp_path / ".packing" / "run.json").write_text("{")
-    with pytest.raises(PackError) as caught:
+    with pytest.raises(PackError, match=r"run\.json' cannot be read"):
         folder.prepare(RUN, ["a"])
-    assert "run.json' cannot be read" in str(caught.value)
 
 
 def test_a_manifest_is_written_as_json(folder: Folder, tmp_path: Path) -> None:
@@ -131,8 +114,7 @@ def test_a_lock_keeps_other_packers_away_but_not_workers(tmp_path: Path) -> None
     packer = lock_folder(str(tmp_path), shared=False)
     worker = lock_folder(str(tmp_path), shared=True)
     os.close(packer)
-    with pytest.raises(PackError) as caught:
+    with pytest.raises(PackError, match="or its workers have not ended yet"):
         lock_folder(str(tmp_path), shared=False)
-    assert "or its workers have not ended yet" in str(caught.value)
     os.close(worker)
     os.close(lock_folder(str(tmp_path), shared=False))

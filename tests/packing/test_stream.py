@@ -19,6 +19,7 @@ from penstock.errors import PackError, PlanError, RecordError, SourceError, Spec
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing import estimate
 from penstock.packing.disk import lock_folder
+from penstock.testing.runs import plain
 
 COUNT = 30
 
@@ -46,16 +47,6 @@ class Numbers:
 
 def packed(tmp_path: Path, ds: Any, **options: Any) -> Any:
     return ps.pack(ds, tmp_path / "out", **options)
-
-
-def found_in(tmp_path: Path) -> list[Any]:
-    return [plain(one) for one in ps.read_packed(tmp_path / "out")]
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: plain(part) for name, part in value.items()}
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def noisy(number: Any, rng: np.random.Generator) -> dict[str, Any]:

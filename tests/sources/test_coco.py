@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feeds import resumed
 from sources.gathering import fill, gathered
 
 import penstock as ps
@@ -196,9 +197,7 @@ def test_workers_decode_images_and_a_resume_goes_on_behind_them(write: Any, work
     with ds.feed(num_workers=2, **workers) as feed:
         before = [next(feed) for _ in range(2)]
         state = json.loads(json.dumps(feed.state_dict()))
-    with ds.feed(num_workers=2, **workers) as feed:
-        feed.load_state_dict(state)
-        after = list(feed)
+    after = resumed(ds, state, num_workers=2, **workers)
     for got, wanted in zip([*before, *after], ds, strict=True):
         assert got["image"].tolist() == np.full((6, 8, 3), 9 - got["image_id"]).tolist()
         assert all(np.array_equal(got[name], wanted[name]) for name in wanted)

@@ -310,12 +310,6 @@ def test_a_file_that_changes_while_it_is_indexed_is_an_error(tmp_path: Path) -> 
     assert not (tmp_path / ".penstock" / "a.x.psidx").exists()
 
 
-def test_an_empty_file_is_a_file_of_no_records(tmp_path: Path) -> None:
-    old(tmp_path / "a.x", b"")
-    assert [len(Opening(tmp_path).indices[0]) for _ in range(2)] == [0, 0]
-    assert Opening(tmp_path).reasons == [None]
-
-
 BUILD = """
 import sys
 from pathlib import Path

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from feeds import resumed
 
 import penstock as ps
 from penstock.errors import SourceError
@@ -69,9 +70,7 @@ def test_a_feed_goes_on_where_the_iterator_was(as_bytes: bool, stop: int) -> Non
     with ps.from_stream(Mapped(100, as_bytes)).repeat(2).feed() as feed:
         head = [next(feed) for _ in range(stop)]
         state = json.loads(json.dumps(feed.state_dict()))
-    with ps.from_stream(Mapped(100, as_bytes)).repeat(2).feed() as feed:
-        feed.load_state_dict(state)
-        assert head + list(feed) == [*range(100), *range(100)]
+    assert head + resumed(ps.from_stream(Mapped(100, as_bytes)).repeat(2), state) == [*range(100), *range(100)]
 
 
 def test_an_iterator_is_closed_at_its_end_and_with_the_feed() -> None:

@@ -38,9 +38,8 @@ def test_paths_stand_in_root_and_absolute_ones_may_when_they_are_inside(tmp_path
     fill(tmp_path, "in/a")
     source = listed(tmp_path, f"a 1\n{tmp_path}/in/a 2\n", root=tmp_path / "in")
     assert [row["data"] for row in gathered(source)] == [b"in/a", b"in/a"]
-    with pytest.raises(ListFileError) as caught:
+    with pytest.raises(ListFileError, match=r"line 2: path '\.\./l\.txt' is outside root"):
         listed(tmp_path, "a 1\n../l.txt 2\n", root=tmp_path / "in")
-    assert "line 2: path '../l.txt' is outside root" in caught.value.what
 
 
 def test_list_and_root_are_made_absolute_when_the_source_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,21 +83,6 @@ def test_blocks_of_any_rows_are_gathered_into_any_arrays(folder: Path) -> None:
         source.gather_columns(np.array([83]), None)
     with pytest.raises(LengthMismatch):
         source.gather_columns(np.array([-1]), None)
-
-
-def test_a_saved_shuffle_goes_on_with_other_workers_and_memory(folder: Path) -> None:
-    def made(cache_bytes: int) -> ps.Dataset:
-        return ps.read_parquet(folder / "*.parquet", columns=["number"], cache_bytes=cache_bytes).shuffle(seed=1, window_groups=3).batch(5)
-
-    with made(10**6).feed(executor="threads", num_workers=3) as feed:
-        whole = [batch["number"].tolist() for batch in feed]
-    for stop in (0, 7):
-        with made(200).feed(executor="threads", num_workers=1) as feed:
-            head = [next(feed)["number"].tolist() for _ in range(stop)]
-            state = json.loads(json.dumps(feed.state_dict()))
-        with made(10**6).feed(executor="threads", num_workers=2) as feed:
-            feed.load_state_dict(state)
-            assert head + [batch["number"].tolist() for batch in feed] == whole
 
 
 def test_what_it_is_stands_in_print_and_explain(folder: Path) -> None:

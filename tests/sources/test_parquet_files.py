@@ -182,16 +182,6 @@ def test_many_columns_cost_only_those_that_are_read(tmp_path: Path, count: int) 
     assert len(caught.value.fix) < 200
 
 
-@pytest.mark.parametrize(
-    ("null_values", "fragment"),
-    [({"nine": 1}, "'nine' is no column of single values"), ({"pair": 1}, "'pair' is no column"), ({"number": "a"}, "'a' is no value")],
-)
-def test_values_for_null_that_are_none_are_an_error(tmp_path: Path, null_values: Any, fragment: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        files_of(write(tmp_path / "a.parquet", numbers(3)), null_values=null_values)
-    assert fragment in caught.value.what
-
-
 DAY = datetime.datetime(2000, 1, 1)
 HOUR = datetime.timedelta(hours=1)
 EAST = datetime.timezone(HOUR)

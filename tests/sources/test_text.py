@@ -12,7 +12,7 @@ from sources.gathering import gathered
 from sources.memory import growth, needs_proc
 
 import penstock as ps
-from penstock.errors import IndexStale, PlanError, RecordError, SourceError
+from penstock.errors import PlanError, RecordError
 from penstock.sources.text import LineSource, text_source
 from penstock.testing import check_source
 
@@ -104,26 +104,6 @@ def test_a_sparse_file_of_one_gigabyte_without_a_newline_is_refused_in_bounded_m
     assert len(lines) == 1
     assert "line 1 is longer than 1048576 bytes" in lines[0]
     assert grown < 32 << 20
-
-
-@pytest.mark.filterwarnings("ignore:.*it was cut, or written again:UserWarning")
-@pytest.mark.parametrize("change", ["longer", "shorter", "other"])
-def test_a_file_that_changed_since_its_index_was_built_is_indexed_again(tmp_path: Path, change: str) -> None:
-    path = tmp_path / "a.txt"
-    assert len(lines_of(path, "aa\nbb\ncc\n")) == 3
-    path.write_text({"longer": "aa\nbb\ncc\ndd\n", "shorter": "aa\n", "other": "a\nbbb\n\nc\n"}[change])
-    os.utime(path, ns=(1, 1))
-    assert [row["text"] for row in gathered(text_source(path))] == path.read_text().splitlines()
-
-
-def test_a_file_that_changes_while_the_dataset_is_open_is_an_error_that_names_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    source = lines_of(path, "aa\nbb\ncc\n" * 100)
-    assert gathered(source, [1]) == [{"text": "bb"}]
-    os.truncate(path, 450)
-    with pytest.raises((SourceError, IndexStale), match=r"a\.txt") as caught:
-        gathered(source, [299])
-    assert any("line 300 of" in note for note in caught.value.__notes__)
 
 
 ASCII_CODECS = ["utf-8", "utf-8-sig", "latin-1", "cp1252", "cp1251", "koi8-r", "gb18030", "euc-jp", "shift_jis", "big5", "mac-roman"]

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from formats.tfrecords import FIVE, borders, record_at, tfrecord, write_tfrecord
 
 from penstock._storage import open_storage
-from penstock.errors import RecordError, SourceError
+from penstock.errors import RecordError
 from penstock.sources.indexing import open_all
 from penstock.sources.tfrecord import TFRecordFormat, TFRecordSource
 from penstock.testing import check_source
@@ -114,33 +112,6 @@ def test_a_header_that_is_right_but_not_the_one_of_the_index_is_an_error(tmp_pat
     assert error.value.what.endswith("it says 2 bytes, and 20 lie between its header and what follows")
 
 
-def test_every_cut_inside_a_record_is_an_error(tmp_path: Path) -> None:
-    good, places = tfrecord(FIVE), borders(FIVE)
-    for cut in range(1, len(good)):
-        path = tmp_path / f"{cut}"
-        path.write_bytes(good[:cut])
-        if cut in places:
-            assert len(opened(path)) == places.index(cut)
-            continue
-        with pytest.raises(RecordError) as error:
-            opened(path)
-        assert f"record {record_at(FIVE, cut)} of " in error.value.what
-        assert "the file is truncated" in error.value.what
-
-
-def test_a_file_that_is_cut_while_it_is_read_is_an_error_that_names_it(tmp_path: Path) -> None:
-    path = write_tfrecord(tmp_path / "x", FIVE * 100)
-    source = opened(path)
-    assert elements(source) == FIVE * 100
-    os.truncate(path, 1000)
-    rows: list[Any] = []
-    with pytest.raises(SourceError) as error:
-        source.gather([400], rows)
-    assert str(path) in str(error.value)
-    assert any("record 400 of" in note for note in error.value.__notes__)
-    assert rows == []
-
-
 def test_an_empty_file_is_an_error_unless_it_is_meant(tmp_path: Path) -> None:
     write_tfrecord(tmp_path / "x0", FIVE)
     write_tfrecord(tmp_path / "x1", [])
@@ -171,16 +142,3 @@ def test_the_format_decodes_a_span_alone(tmp_path: Path) -> None:
     with pytest.raises(RecordError) as error:
         TFRecordFormat().decode(memoryview(bytes(21)), table, 0)
     assert error.value.what.startswith(f"record 0 of '{path}' at offset 0: its length 0 has")
-
-
-def test_no_object_is_kept_for_a_record(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(tfrecord([b""]) * 100_000)
-    source = opened(path)
-    assert {values.dtype for values in source.table.columns.values()} == {np.dtype(np.int64), np.dtype(np.uint32)}
-    assert len(source) == 100_000
-
-
-def test_large_records_are_read_as_small_ones_are(tmp_path: Path) -> None:
-    records = [os.urandom(20_000) for _ in range(5)]
-    assert elements(opened(write_tfrecord(tmp_path / "x", records))) == records

@@ -465,5 +465,5 @@ def pickled_once(stages: object, num_workers: int) -> Unsent:
         raise PlanError(
             not_sendable(stages, error, "", dumps_to_worker).what,
             where='executor="processes"',
-            fix='open files, locks and clients inside the function, once in each process, or let threads of the program run it: executor="threads"',
+            fix='open files, locks and clients inside the function, once in each process, or let threads do it: executor="threads"',
         ) from error
