@@ -30,6 +30,31 @@ def deviations(counts: NDArray[np.int64], expected: float) -> float:
 # -- the global order -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("num_elements", [*range(1, 70), 255, 256, 257, 1000, 4097, 65_537])
+def test_a_global_shuffle_gives_every_element_exactly_once(num_elements: int) -> None:
+    for epoch in (0, 1, 9):
+        assert np.array_equal(np.sort(order(num_elements, epoch=epoch)), np.arange(num_elements))
+
+
+@given(st.integers(1, 2**63), st.integers(0, 2**64 - 1), st.integers(0, 2**40), st.data())
+def test_any_positions_of_any_length_can_be_asked_for_alone(num_elements: int, seed: int, epoch: int, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(0, num_elements - 1), min_size=1, max_size=20, unique=True))
+    epochs, positions = np.full(len(chosen), epoch, np.int64), np.array(chosen, np.int64)
+    together = shuffled(epochs, positions, num_elements, seed=seed, reshuffle=True)
+    alone = [int(shuffled(epochs[:1], positions[at : at + 1], num_elements, seed=seed, reshuffle=True)[0]) for at in range(len(chosen))]
+    assert together.tolist() == alone
+    assert len(set(alone)) == len(chosen)
+    assert all(0 <= place < num_elements for place in alone)
+
+
+@pytest.mark.parametrize("num_elements", [2**63, 2**63 - 1, 2**62 + 1, 2**53 + 1])
+def test_positions_near_the_largest_length_stay_inside_it(num_elements: int) -> None:
+    positions = np.array([0, 1, num_elements // 2, num_elements - 2, num_elements - 1], np.int64)
+    places = shuffled(np.zeros(5, np.int64), positions, num_elements, seed=3, reshuffle=True).tolist()
+    assert len(set(places)) == 5
+    assert all(0 <= place < num_elements for place in places)
+
+
 @pytest.mark.parametrize("num_elements", [5, 16, 100, 300])
 def test_over_the_epochs_each_element_comes_to_each_place_equally_often(num_elements: int) -> None:
     num_epochs = 4000

@@ -69,6 +69,11 @@ def test_a_lazy_class_is_as_one_of_the_standard_library(options: dict[str, Any],
     assert _behaviour(ours) == _behaviour(theirs)
 
 
+@lazy.dataclass
+class _Bare:
+    a: int
+
+
 @lazy.dataclass(frozen=True, slots=True)
 class _Pair:
     a: int
@@ -79,3 +84,4 @@ def test_a_lazy_class_can_be_pickled() -> None:
     pair = _Pair(1)
     assert pickle.loads(pickle.dumps(pair)) == pair
     assert {pair: "x"}[_Pair(1, 2)] == "x"
+    assert pickle.loads(pickle.dumps(_Bare(1))) == _Bare(1)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import SpecError
 from penstock.kernels import mix
+from penstock.kernels.checked import finish
 
 GOLDEN_KEYS = {
     (): 16294208416658607535,
@@ -23,6 +24,11 @@ GOLDEN_KEYS = {
 
 def test_keys_are_the_same_on_every_platform_and_in_every_version() -> None:
     assert {values: mix(*values) for values in GOLDEN_KEYS} == GOLDEN_KEYS
+
+
+def test_finish_is_the_published_finaliser_of_splitmix64() -> None:
+    # The first output of splitmix64 seeded with 0, as its authors print it.
+    assert finish(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF
 
 
 @given(st.lists(st.integers(-(2**200), 2**200), max_size=6))

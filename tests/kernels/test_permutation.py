@@ -10,7 +10,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.kernels import mix, permute
-from penstock.kernels.checked import SMALL, grid
+from penstock.kernels.checked import SMALL, grid, round_keys, seed_of
+
+GOLDEN_POSITIONS = {
+    # num_elements: (positions, where key 7 sends them)
+    2: ([0, 1], [1, 0]),
+    10: ([0, 1, 2, 5, 9], [0, 7, 6, 2, 4]),
+    256: ([0, 1, 2, 128, 255], [172, 251, 221, 144, 161]),
+    257: ([0, 1, 2, 128, 256], [124, 46, 136, 39, 202]),
+    10**6: ([0, 1, 2, 500000, 999999], [128756, 275172, 414519, 342103, 869836]),
+    10**9: ([0, 1, 2, 500000000, 999999999], [788222317, 838964495, 881154361, 191627359, 328166946]),
+    2**40 + 1: ([0, 1, 2, 2**39, 2**40], [438711392630, 1014239930370, 418813660488, 507940580593, 665915153214]),
+    2**63: (
+        [0, 1, 2, 2**62, 2**63 - 1],
+        [6251483366526074875, 4781976519792129682, 6173106077927516198, 4391314674306023679, 6466744719466996287],
+    ),
+}
 
 
 def standard_deviations(counts: NDArray[np.int64], expected: float) -> float:
@@ -22,6 +37,12 @@ def standard_deviations(counts: NDArray[np.int64], expected: float) -> float:
 def many(num_elements: int, num_keys: int, positions: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
     rows = np.arange(num_elements) if positions is None else positions
     return np.stack([permute(rows, num_elements, mix(11, key)) for key in range(num_keys)])
+
+
+@pytest.mark.parametrize("num_elements", GOLDEN_POSITIONS)
+def test_the_permutation_is_the_same_on_every_platform_and_in_every_version(num_elements: int) -> None:
+    positions, expected = GOLDEN_POSITIONS[num_elements]
+    assert permute(np.array(positions), num_elements, 7).tolist() == expected
 
 
 def test_the_key_counts_with_all_its_64_bits() -> None:
@@ -70,3 +91,11 @@ def test_the_grid_covers_the_range_with_few_cells_to_spare(num_elements: int) ->
     assert num_left <= 2**31
     assert 0 <= (num_left << right_bits) - num_elements < 1 << right_bits
     assert 1 << right_bits <= 2 * math.isqrt(num_elements) + 2
+
+
+def test_round_keys_are_the_outputs_of_splitmix64() -> None:
+    assert round_keys(0, 3) == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+
+
+def test_the_seed_depends_on_size_and_key() -> None:
+    assert len({seed_of(size, key) for size in (1, 2, 300, 2**63) for key in (0, 1, 2**64 - 1)}) == 12

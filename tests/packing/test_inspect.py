@@ -84,6 +84,16 @@ def test_an_index_in_the_users_cache_folder_is_compared_too(tmp_path: Path, monk
     assert "4 records were found, and the index says 5" in problems(path)
 
 
+def test_damage_is_a_problem_and_no_error(packed: Path) -> None:
+    path = packed / "data-00000-of-00002.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    found = problems(packed)
+    assert any("SHA-256 differs" in problem for problem in found)
+    assert any("CRC" in problem or "check sum" in problem for problem in found)
+
+
 @pytest.mark.parametrize(
     ("fmt", "compression"), [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd")]
 )

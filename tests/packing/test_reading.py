@@ -10,7 +10,7 @@ import pytest
 from packing.small import dataset
 
 import penstock as ps
-from penstock.errors import PackError, SpecError
+from penstock.errors import PackError, RecordError, SpecError
 from penstock.packing import features_of, read_manifest
 
 WAYS = [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd"), ("decoded", None)]
@@ -105,6 +105,20 @@ def test_the_features_are_those_for_read_tfrecord(tmp_path: Path) -> None:
     ps.pack(dataset(10), tmp_path / "tar", executor="threads", format="tar")
     with pytest.raises(SpecError, match="tar files have no features"):
         features_of(read_manifest(tmp_path / "tar"))
+
+
+def test_every_changed_bit_of_a_small_file_is_found(tmp_path: Path) -> None:
+    ps.pack(ps.from_source([1, 2]), tmp_path, executor="threads", num_shards=1)
+    (path,) = tmp_path.glob("*.tfrecord")
+    data = path.read_bytes()
+    for bit in range(0, len(data) * 8, 29):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        for index in tmp_path.glob(".penstock/*.psidx"):
+            index.unlink()
+        with pytest.raises(RecordError):
+            list(ps.read_packed(tmp_path))
 
 
 def changed(elements: list[Any]) -> int:

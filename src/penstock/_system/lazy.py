@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(*, frozen=False, repr=True, eq=True, **options):
+    def dataclass(cls=None, /, *, frozen=False, repr=True, eq=True, **options):
         """Make a class a dataclass, as the standard library's `dataclass` does."""
 
         def make(cls):
@@ -28,7 +28,7 @@ else:
                     setattr(made, name, method)
             return made
 
-        return make
+        return make if cls is None else make(cls)
 
 
 class _Method:
