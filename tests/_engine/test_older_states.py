@@ -100,10 +100,16 @@ MAPS = "operators other than map, prefetch and one repeat stand after the batch"
 
 
 @pytest.mark.parametrize(
-    "ds", [numbers().batch(4).take(3), numbers().batch(4).enumerate(), numbers().batch(4).batch(2), numbers().window(3, 2)]
+    ("ds", "words"),
+    [
+        (numbers().batch(4).take(3), MAPS),
+        (numbers().batch(4).enumerate(), MAPS),
+        (numbers().batch(4).batch(2), "it counts what rows are made of"),
+        (numbers().window(3, 2), MAPS),
+    ],
 )
-def test_places_behind_a_batch_under_other_operators_are_refused(ds: ps.Dataset) -> None:
-    assert refusal(lambda: converted_position(ds, old_position((0, 6), [], folded=True))) == MAPS
+def test_places_behind_a_batch_under_other_operators_are_refused(ds: ps.Dataset, words: str) -> None:
+    assert refusal(lambda: converted_position(ds, old_position((0, 6), [], folded=True))) == words
 
 
 def test_a_rest_of_a_pass_that_has_no_plan_is_refused() -> None:

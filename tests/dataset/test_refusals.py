@@ -225,7 +225,13 @@ WRONG: list[tuple[str, Callable[[], Any], str, str, str]] = [
     ("interleave of numbers", lambda: numbers(3).interleave(double), "0 is not a Dataset", "interleave()", "ps.from_source"),
     ("interleave of a generator", lambda: generated().interleave(numbers), f"interleave {POSITIONS}", "interleave()", LATER),
     ("interleave of generators", lambda: numbers(3).interleave(lambda n: generated()), f"interleave {POSITIONS}", "interleave()", LATER),
-    ("interleave of a shuffle", lambda: numbers(3).shuffle().interleave(numbers), "so shuffle(seed=0) before", "interleave()", "after"),
+    (
+        "interleave of a shuffle",
+        lambda: numbers(3).shuffle().interleave(numbers),
+        "so shuffle(seed=0) before",
+        "interleave()",
+        "behind interleave()",
+    ),
     ("interleave of an endless dataset", lambda: endless().interleave(numbers), "of an endless dataset", "interleave()", "take(n) first"),
     ("interleave of endless datasets", lambda: numbers(3).interleave(lambda n: endless()), "of an endless", "interleave()", "of each"),
     ("zip with a list", lambda: numbers(3).zip([1]), "[1] is not a Dataset", "zip()", "ps.from_source"),  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from laws.turns import interleaved_turns, mix_counts, mix_turns
 
 import penstock as ps
 from penstock._order import planned
+from penstock.dataset import known
 
 SIZES = [11, 5, 8]
 OPTIONS: list[dict[str, Any]] = [
@@ -270,7 +271,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ps.Dataset]
     sources = [ps.from_source(list(range(1000 * number + 1, 1000 * number + 61))).map(full) for number in range(3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planned, "_WINDOW", 8)
-        patch.setattr(planned, "WIDE_WINDOW", 8)
+        patch.setattr(known, "WIDE_WINDOW", 8)
         folders = [tmp_path_factory.mktemp("numbers") for _ in sources]
         found = [ds.measure(str(to), num_workers=0, size=len, is_odd=odd) for ds, to in zip(sources, folders, strict=True)]
         assert all(len(ds.filter(by="is_odd").pack_sequences(9, by="size")) for ds in found)  # all files are mapped before the tests
