@@ -30,9 +30,13 @@ def _classes(options: dict[str, Any]) -> list[type]:
         class Child(Base):
             c: str = "c"
             d: int = dataclasses.field(default=4, repr=False, compare=False, kw_only=True)
+            made: list[int] = dataclasses.field(default_factory=list, init=False)
+            fixed: int = dataclasses.field(default=7, init=False)
+            unset: int = dataclasses.field(init=False, repr=False, compare=False)
 
             def __post_init__(self) -> None:
                 Base.__post_init__(self)
+                object.__setattr__(self, "unset", 8)
 
         made.append(Child)
     return made

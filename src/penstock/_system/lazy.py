@@ -6,6 +6,7 @@ The library's own compiles four to six methods of each class at import, in 0.6 m
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ else:
             names = ["__init__", *["__repr__"] * repr, *["__eq__"] * eq, *["__hash__"] * (eq and frozen)]
             methods = {name: _Method(made, name, frozen) for name in names}
             if frozen:
-                methods |= {"__setattr__": _refuse, "__delattr__": _refuse, "__getstate__": _state, "__setstate__": _set_state}
+                methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
+                if options.get("slots"):
+                    methods |= {"__getstate__": _state, "__setstate__": _set_state}
             elif eq:
                 methods["__hash__"] = None
             for name, method in methods.items():
@@ -38,21 +41,55 @@ class _Method:
         self._cls, self._name, self._frozen = cls, name, frozen
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        cls, name = self._cls, self._name
-        method = vars(
-            dataclasses.make_dataclass(
-                cls.__name__,
-                [(field.name, field.type, field) for field in dataclasses.fields(cls)],
-                namespace={"__post_init__": None} if hasattr(cls, "__post_init__") else {},  # `__init__` calls that of the instance
-                init=name == "__init__",
-                repr=name == "__repr__",
-                eq=name in ("__eq__", "__hash__"),
-                frozen=self._frozen,
-            )
-        )[name]
-        method.__qualname__ = f"{cls.__qualname__}.{name}"
-        setattr(cls, name, method)
+        method = _compiled(self._cls, self._name, self._frozen)
+        setattr(self._cls, self._name, method)
         return method.__get__(instance, owner)
+
+
+class _Factory:
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+def _compiled(cls: type, name: str, frozen: bool) -> Any:
+    """Return a method. The library's own code cannot make one while the interpreter ends, when `sys.modules` is empty."""
+    fields = dataclasses.fields(cls)
+    scope: dict[str, Any] = {"set_": object.__setattr__, "factory_": _Factory()}
+    mine = "".join(f"self.{field.name}, " for field in fields if field.compare)
+    head, body = "self", f"return hash(({mine}))"
+    if name == "__init__":
+        head, lines = _init(fields, frozen, scope)
+        body = "\n    ".join([*lines, "self.__post_init__()" if hasattr(cls, "__post_init__") else "pass"])
+    elif name == "__repr__":
+        shown = ", ".join(f"{field.name}={{self.{field.name}!r}}" for field in fields if field.repr)
+        body = f"return f'{{self.__class__.__qualname__}}({shown})'"
+    elif name == "__eq__":
+        theirs = mine.replace("self.", "other.")
+        head, body = "self, other", f"return ({mine}) == ({theirs}) if other.__class__ is self.__class__ else NotImplemented"
+    exec(f"def {name}({head}):\n    {body}", scope)
+    method = scope[name]
+    method.__qualname__ = f"{cls.__qualname__}.{name}"
+    if name == "__init__":
+        method.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
+    return method
+
+
+def _init(fields: Sequence[dataclasses.Field[Any]], frozen: bool, scope: dict[str, Any]) -> tuple[str, list[str]]:
+    """Return the parameters of `__init__` and the lines that set the fields; the names that they use go into `scope`."""
+    plain, by_name, lines = ["self"], list[str](), list[str]()
+    for field in fields:
+        at, default = field.name, ""
+        scope |= {f"make_{at}": field.default_factory, f"default_{at}": field.default}
+        value = at if field.init else f"default_{at}"
+        if field.default_factory is not dataclasses.MISSING:
+            value, default = f"make_{at}()" + f" if {at} is factory_ else {at}" * field.init, "=factory_"
+        elif field.default is not dataclasses.MISSING:
+            default = f"=default_{at}"
+        if field.init:
+            (by_name if field.kw_only else plain).append(at + default)
+        if field.init or default:
+            lines.append(f"set_(self, {at!r}, {value})" if frozen else f"self.{at} = {value}")
+    return ", ".join([*plain, *["*"] * bool(by_name), *by_name]), lines
 
 
 def _refuse(self: Any, name: str, *_: Any) -> NoReturn:
