@@ -9,7 +9,7 @@ import running
 
 from penstock._storage.urls import expand
 from penstock.errors import PlanError, RecordError
-from penstock.formats.index import Index, catalogue_parts, decode, encode, is_index, joined, read_catalogue
+from penstock.formats.index import Index, catalogue_parts, decode, is_index, joined, parts, read_catalogue
 from penstock.kernels.framing import crc32c
 from penstock.sources.records import RecordTable
 
@@ -24,7 +24,7 @@ def one_input(data: bytes) -> None:
             continue
         offsets, lengths = (index.columns[name].astype(object) for name in ("offsets", "lengths"))
         assert all(offset >= 0 and length >= 0 and offset + length <= index.size for offset, length in zip(offsets, lengths, strict=True))
-        again = decode(encode(index), "again")
+        again = decode(b"".join(parts(index)), "again")
         assert all(
             np.array_equal(again.columns[name], values, equal_nan=values.dtype.kind == "f") for name, values in index.columns.items()
         )

@@ -18,10 +18,10 @@ def one_input(data: bytes) -> None:
     text = data[1:]
     root = "/data/train/" if data[0] & 2 else None
     try:
-        found = parse_list(text + PADDING, name="fuzz.txt", has_label=bool(data[0] & 1), root=root)
+        starts, ends, _ = parse_list(text + PADDING, name="fuzz.txt", has_label=bool(data[0] & 1), root=root)
     except ListFileError:
         return
-    for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         path = text[start:end]
         inside = root is None or (posixpath.normpath(posixpath.join(root.encode(), path)) + b"/").startswith(root.encode())
         if not path or path.strip(b" \t\r\n") != path or b"\n" in path or b"\0" in path or not inside:

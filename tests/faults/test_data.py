@@ -379,7 +379,7 @@ def test_a_source_with_fewer_elements_than_its_length_is_an_error_behind_those_i
     assert items == list(range(320))
     assert type(error) is ps.errors.LengthMismatch
     assert error.what.startswith("Short declared 500 elements, but got no element 320: IndexError")
-    assert error.where == "element 320 of Short, __getitem__(320)"
+    assert error.where == "element 320 of Short, index 320"
     assert "let __len__ return the true number of elements" in error.fix
     assert "stage 'read', worker " in notes(error)
 

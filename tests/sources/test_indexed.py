@@ -59,6 +59,28 @@ def test_getitems_is_asked_once_per_block_with_a_list_of_ints() -> None:
     assert obj.asked == [[0, 1, 2, 3]]
 
 
+def test_a_length_that_is_too_large_is_an_error_that_names_the_index_and_tells_which_row_failed() -> None:
+    rows: list[Any] = []
+    with pytest.raises(LengthMismatch) as caught:
+        IndexableSource(Squares(declared=10, true=7)).gather([5, 6, 7, 8], rows)
+    assert rows == [25, 36]
+    assert "declared 10 elements, but got no element 7" in caught.value.what
+    assert "element 7 of Squares" in caught.value.where
+    assert "true number" in caught.value.fix
+    assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_an_error_of_the_object_stays_as_it_is_and_tells_which_row_failed() -> None:
+    class Faulty(Squares):
+        def __getitem__(self, index: int) -> int:
+            return 1 // (index - 3)
+
+    rows: list[Any] = []
+    with pytest.raises(ZeroDivisionError):
+        IndexableSource(Faulty()).gather([5, 4, 3], rows)
+    assert rows == [0, 1]
+
+
 def test_an_index_error_of_getitems_is_a_length_mismatch() -> None:
     rows: list[Any] = []
     with pytest.raises(LengthMismatch) as caught:

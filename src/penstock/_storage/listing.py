@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock._contracts.storage import RemoteFiles, StorageOptions
@@ -166,7 +165,9 @@ def _find_one(pattern: str, caller: str) -> Iterator[str]:
                     fix="get the missing file, or name the files that you want",
                 )
     if not found:
-        folder = next(folder for folder in (*map(str, Path(pattern).parents), os.curdir) if os.path.isdir(folder))
+        folder = os.path.dirname(pattern) or os.curdir
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder) or os.curdir
         if isinstance(error := failure_of(os.listdir, folder), PermissionError):
             error.add_note(f"looking for the files {shown(pattern)} of {caller}")
             raise error
