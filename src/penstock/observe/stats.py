@@ -14,7 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import field, replace
-from pathlib import Path
+from io import FileIO
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import (
@@ -649,8 +649,8 @@ def _slow(costs: dict[int, list[int]]) -> tuple[float, int, int]:
 def _machine_ticks() -> tuple[int, int]:
     """Return (ticks in use, all ticks) of all CPUs since boot; zeros where there is no /proc/stat."""
     try:
-        with Path("/proc/stat").open("rb") as lines:  # while the interpreter ends, `open` and the codecs are gone
-            ticks = [int(number) for number in lines.readline().split()[1:9]]
+        with FileIO("/proc/stat") as file:  # while the interpreter ends, `open` is gone
+            ticks = [int(number) for number in file.read(512).split()[1:9]]
     except OSError:
         return 0, 0
     # user nice system idle iowait irq softirq steal: waiting for a disk leaves the CPU free, time stolen by a neighbour does not.
