@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import subprocess
 import sys
@@ -72,9 +73,9 @@ def test_an_error_that_would_pass_for_an_end_is_an_error(error: BaseException) -
         assert found.where.startswith("worker 3")
 
 
-@pytest.mark.parametrize("ask", [breakpoint, input])
-def test_the_error_of_a_function_that_asks_a_terminal_says_where_there_is_one(ask: Callable[[], object]) -> None:
-    with pytest.raises((BdbQuit, EOFError)) as raised:
+@pytest.mark.parametrize("ask", [breakpoint, input, lambda: multiprocessing.Process(target=int).start()])
+def test_the_error_of_a_function_that_needs_the_program_says_where_it_can_run(ask: Callable[[], object]) -> None:
+    with pytest.raises((BdbQuit, EOFError, AssertionError)) as raised:
         list(ps.from_source(range(2)).map(lambda number: ask() or number).feed(num_workers=1))
     assert "num_workers=0" in raised.value.__notes__[1]
 

@@ -132,6 +132,14 @@ def _error_pickler(pickler: type[Pickler]) -> Any:
     return ErrorPickler
 
 
+_TERMINAL = "that process has no terminal"
+_HINTS = {
+    "bdb.BdbQuit": _TERMINAL,  # of `breakpoint`, without a text
+    "EOF when reading a line": _TERMINAL,
+    "daemonic processes are not allowed to have children": "a worker process starts no processes by multiprocessing",
+}
+
+
 def _arrived(failure: Failure, where: str) -> BaseException:
     error = failure.read()
     if error is None:
@@ -140,8 +148,9 @@ def _arrived(failure: Failure, where: str) -> BaseException:
         )
     if failure.traceback:
         add_note(error, f"penstock: in {where}:\n{failure.traceback}")
-        if failure.kind == "bdb.BdbQuit" or failure.text == "EOF when reading a line":  # of `breakpoint` and `input`
-            add_note(error, "penstock: that process has no terminal; feed(num_workers=0), or ds[i], calls your functions in the program")
+        hint = _HINTS.get(failure.text or failure.kind)
+        if hint:
+            add_note(error, f"penstock: {hint}; feed(num_workers=0), or ds[i], calls your functions in the program")
     return error
 
 
