@@ -165,12 +165,7 @@ def _find_one(pattern: str, caller: str) -> Iterator[str]:
                     fix="get the missing file, or name the files that you want",
                 )
     if not found:
-        folder = os.path.dirname(pattern) or os.curdir
-        while not os.path.isdir(folder):
-            folder = os.path.dirname(folder) or os.curdir
-        if isinstance(error := failure_of(os.listdir, folder), PermissionError):
-            error.add_note(f"looking for the files {shown(pattern)} of {caller}")
-            raise error
+        _look_into(pattern, caller)
         is_folder, hint = os.path.isdir(pattern), "check the pattern and the working directory; '**' is needed to look into sub-folders"
         if pattern.startswith("~"):
             hint = "write the home folder out: '~' is not expanded (use os.path.expanduser)"
@@ -207,6 +202,16 @@ def _without_folders(paths: Iterable[str]) -> Iterator[str]:
                 inside[head] = {entry.name for entry in entries if attempt(entry.is_dir)}  # a link that leads back to itself has no kind
         if name and name not in inside[head]:
             yield path
+
+
+def _look_into(pattern: str, caller: str) -> None:
+    """Raise PermissionError where the folder of a pattern may not be listed."""
+    folder = os.path.dirname(pattern) or os.curdir
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder) or os.curdir
+    if isinstance(error := failure_of(os.listdir, folder), PermissionError):
+        error.add_note(f"looking for the files {shown(pattern)} of {caller}")
+        raise error
 
 
 def _is_there(path: str) -> bool:
