@@ -206,9 +206,9 @@ def _without_folders(paths: Iterable[str]) -> Iterator[str]:
 
 def _look_into(pattern: str, caller: str) -> None:
     """Raise PermissionError where the folder of a pattern may not be listed."""
-    folder = os.path.dirname(pattern) or os.curdir
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder) or os.curdir
+    folder, above = pattern, os.path.dirname(pattern)
+    while not os.path.isdir(folder) and above != folder:
+        folder, above = above or os.curdir, os.path.dirname(above)
     if isinstance(error := failure_of(os.listdir, folder), PermissionError):
         error.add_note(f"looking for the files {shown(pattern)} of {caller}")
         raise error
