@@ -206,7 +206,7 @@ def _names_and_options(endpoint: str, web: bool, shape: Shape) -> tuple[Any, dic
 def _spans(shuffled: bool, moto: bool, web: bool) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
         _need(*(("moto",) if moto else ()), *(() if web else ("obstore",)))
-        from penstock._contracts.storage import storage_options
+        from penstock._contracts.storage import RemoteFiles, storage_options
         from penstock._storage import open_storage
 
         shape = _shape(run, shuffled, moto)
@@ -216,7 +216,7 @@ def _spans(shuffled: bool, moto: bool, web: bool) -> Callable[[rounds.Run], dict
         lengths = np.full(count, _RECORD_BYTES)
         with _served(shape, moto) as endpoint:
             names, options = _names_and_options(endpoint, web, shape)
-            storage: Any = open_storage(names, "remote.py", storage_options(options, "remote.py"))
+            storage: Any = open_storage(RemoteFiles(names, storage_options(options, "remote.py")), "remote.py")
 
             def read(first: int) -> tuple[int, Any, Any]:
                 block = slice(first, first + _BLOCK)

@@ -63,7 +63,7 @@ def _one_by_one(folder: Path) -> Any:
     from penstock.sources.indexing import open_indices
     from penstock.sources.tfrecord import TFRecordFormat
 
-    return open_indices(_look(folder), TFRecordFormat(), "shards.py")
+    return open_indices(_look(folder), TFRecordFormat())
 
 
 def _measured(open_them: Callable[[Path], Any]) -> Callable[[rounds.Run], dict[str, Any]]:

@@ -166,9 +166,8 @@ class Plugin:
 
     def __init__(self, hidden: list[str]) -> None:
         names = "|".join(map(re.escape, hidden))
-        words = "|".join(
-            [rf"\b(?:{names}|subprocess|cache_dir)\b", "/proc/", "/dev/fd", "[. ]fork", '"processes"', r"\b(?:pack|python|output_of)[(]"]
-        )
+        programs = r"\b(?:pack|python|output_of|growth)\("
+        words = "|".join([rf"\b(?:{names}|subprocess|cache_dir)\b", "/proc/", "/dev/fd", "[. ]fork", '"processes"', programs])
         self._hidden = re.compile(words)
         self._of_module: dict[Any, set[str]] = {}
 

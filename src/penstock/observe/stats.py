@@ -6,6 +6,7 @@ Also: how long a thread was ready to run and got no CPU, and whether others hold
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 import threading
 import time
@@ -14,7 +15,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import field, replace
-from io import FileIO
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import (
@@ -649,10 +649,13 @@ def _slow(costs: dict[int, list[int]]) -> tuple[float, int, int]:
 def _machine_ticks() -> tuple[int, int]:
     """Return (ticks in use, all ticks) of all CPUs since boot; zeros where there is no /proc/stat."""
     try:
-        with FileIO("/proc/stat") as file:  # while the interpreter ends, `open` is gone
-            ticks = [int(number) for number in file.read(512).split()[1:9]]
+        file = os.open("/proc/stat", os.O_RDONLY)  # while the interpreter ends, `open` is gone
     except OSError:
         return 0, 0
+    try:
+        ticks = [int(number) for number in os.read(file, 512).split()[1:9]]
+    finally:
+        os.close(file)
     # user nice system idle iowait irq softirq steal: waiting for a disk leaves the CPU free, time stolen by a neighbour does not.
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
