@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._system.failing import attempt
-from penstock._system.lazy import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from penstock._contracts.arguments import flag, real_number, whole_number
 from penstock._contracts.policy import Policy, Raise, checked_policy
-from penstock._system.lazy import dataclass
 from penstock._system.process import refuse_on_windows
 from penstock.errors import PlanError
 
@@ -213,7 +212,7 @@ class Options:
     executor: ExecutorOption = "auto"
     memory_bytes: int | Literal["auto"] = "auto"
     ordered: bool = True
-    on_error: Policy = Raise()
+    on_error: Policy = Raise()  # noqa: RUF009 - it is frozen
     output: OutputOption = "numpy"
     stall_timeout_s: float | None = 60.0
     on_stall: Literal["raise", "warn", "skip"] = "raise"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from penstock._contracts.arguments import path_name, real_number, whole_number
 from penstock._system.failing import ReadBrokenOff
-from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
 
 Errors = type[Exception] | tuple[type[Exception], ...]

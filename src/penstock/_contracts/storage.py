@@ -6,14 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
-from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
 
 if sys.platform != "win32":

@@ -7,6 +7,7 @@ it is of, and joined once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import is_masked
 from penstock._system.failing import attempt
-from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SpecError
 from penstock.kernels.library import FLOAT32_DTYPE, INT64_DTYPE, Array, Uint8s
 from penstock.kernels.wire import BYTES, FLOAT, INT64

@@ -36,7 +36,7 @@ class Move(NamedTuple):
 # size of the picture, None where it does not say; and `moved(value, move)`, which gives the new value.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Image:
     """An image (height, width, channels), or with `stacked` several of one size, (images, height, width, channels)."""
 
@@ -60,7 +60,7 @@ class Image:
         return out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Mask:
     """Say that a field is a mask: each pixel of the result is one of the mask, never a mixture.
 
@@ -94,7 +94,7 @@ class Mask:
         return np.ascontiguousarray(made.transpose(2, 0, 1)) if self.stacked else made
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Points:
     """Points [..., 2] as x, y, floating; or [..., 3] as x, y, visibility."""
 
@@ -120,7 +120,7 @@ class Points:
         return _as_dtype(out, value.dtype, move.operator)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Boxes:
     """Say how the boxes [n, 4] of a field are written, in pixels, and when one is dropped.
 

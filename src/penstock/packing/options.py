@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from penstock._plan import check
-from penstock._system.lazy import dataclass
 from penstock._system.memory import available_cpus
 from penstock._system.text import redacted
 from penstock.dataset.measuring import Number, told_of
