@@ -212,7 +212,7 @@ class Options:
     executor: ExecutorOption = "auto"
     memory_bytes: int | Literal["auto"] = "auto"
     ordered: bool = True
-    on_error: Policy = Raise()  # noqa: RUF009 - it is frozen
+    on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
     output: OutputOption = "numpy"
     stall_timeout_s: float | None = 60.0
     on_stall: Literal["raise", "warn", "skip"] = "raise"
