@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from penstock._contracts.arguments import flag, real_number, whole_number
 from penstock._contracts.policy import Policy, Raise, checked_policy
+from penstock._system.lazy import dataclass
 from penstock._system.process import refuse_on_windows
 from penstock.errors import PlanError
+
+if TYPE_CHECKING:  # the reference takes the parameters of the library's own
+    from dataclasses import dataclass
 
 _ON_STALL = ("raise", "warn", "skip")
 _LONGEST_S = 2.0**31

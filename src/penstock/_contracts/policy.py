@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, field
+from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.arguments import path_name, real_number, whole_number
 from penstock._system.failing import ReadBrokenOff
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
+
+if TYPE_CHECKING:  # the reference takes the parameters of the library's own
+    from dataclasses import dataclass
 
 Errors = type[Exception] | tuple[type[Exception], ...]
 _NEVER = (StopIteration, StopAsyncIteration, ReadBrokenOff)

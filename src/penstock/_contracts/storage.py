@@ -6,14 +6,18 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, Protocol, runtime_checkable
+from dataclasses import field, fields
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
+
+if TYPE_CHECKING:  # the reference takes the parameters of the library's own
+    from dataclasses import dataclass
 
 if sys.platform != "win32":
     import fcntl
