@@ -46,7 +46,7 @@ def _outcome(call: Any) -> Any:
     try:
         return call()
     except (TypeError, AttributeError) as error:
-        return type(error), str(error).replace("delete", "assign to")
+        return type(error), str(error)
 
 
 def _behaviour(cls: Any) -> list[Any]:

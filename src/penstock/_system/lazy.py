@@ -21,7 +21,7 @@ else:
             names = ["__init__", *["__repr__"] * repr, *["__eq__"] * eq, *["__hash__"] * (eq and frozen)]
             methods = {name: _Method(made, name, frozen) for name in names}
             if frozen:
-                methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
+                methods |= {"__setattr__": _refuse_value, "__delattr__": _refuse_deletion}
                 if options.get("slots"):
                     methods |= {"__getstate__": _state, "__setstate__": _set_state}
             elif eq:
@@ -92,8 +92,12 @@ def _init(fields: Sequence[dataclasses.Field[Any]], frozen: bool, scope: dict[st
     return ", ".join([*plain, *["*"] * bool(by_name), *by_name]), lines
 
 
-def _refuse(self: Any, name: str, *_: Any) -> NoReturn:
+def _refuse_value(self: Any, name: str, value: Any) -> NoReturn:
     raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_deletion(self: Any, name: str) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
 def _state(self: Any) -> list[Any]:
