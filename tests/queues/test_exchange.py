@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.queues.exchange import SERVED, WAITING, Exchange, FifoStore, Reading, Writing
+import pytest
+
+from penstock.queues.exchange import SERVED, WAITING, Exchange, FifoStore, PriorityStore, Reading, Writing
 
 
 def read(of: Exchange, want: int) -> Reading:
@@ -41,3 +43,21 @@ def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_c
     lines.store.add(7)
     lines.serve()
     assert (third.entries, lines.store.take()) == ([6], 7)
+
+
+def test_an_entry_is_not_lost_when_a_comparison_fails_while_it_is_taken() -> None:
+    failing = []
+
+    class Priority(int):
+        def __lt__(self, other: int) -> bool:
+            if failing:
+                raise failing.pop()
+            return int(self) < int(other)
+
+    store = PriorityStore()
+    for number in (3, 1, 2):
+        store.add((Priority(number), number, number))
+    failing.append(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        store.take()
+    assert [store.take()[2] for _ in range(len(store))] == [1, 2, 3]
